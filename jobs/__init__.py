@@ -1,0 +1,1 @@
+"""Commands: parse arguments, read tables, call one function, write tables."""

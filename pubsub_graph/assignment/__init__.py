@@ -1,0 +1,14 @@
+"""Which broker serves each subscriber, and with which filters."""
+
+from pubsub_graph.assignment.balance import BalanceParams, balance
+from pubsub_graph.assignment.candidates import candidate_join, candidate_table
+from pubsub_graph.assignment.closest import ClosestParams, closest, closest_no_balance
+from pubsub_graph.assignment.greedy import GreedyParams, gr, gr_no_latency, gr_star
+from pubsub_graph.assignment.plan import AssignmentPlan
+from pubsub_graph.assignment.problem import AssignmentProblem, Limits, broker_tree, make_problem
+
+__all__ = [
+    "AssignmentPlan", "AssignmentProblem", "BalanceParams", "ClosestParams", "GreedyParams", "Limits",
+    "balance", "broker_tree", "candidate_join", "candidate_table", "closest", "closest_no_balance",
+    "gr", "gr_no_latency", "gr_star", "make_problem",
+]  # fmt: skip

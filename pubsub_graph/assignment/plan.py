@@ -1,0 +1,200 @@
+"""From places to a plan: filters where the algorithm has none of its own, measures, and why a plan is not feasible."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pubsub_graph.assignment.candidates import candidate_table, distinct_sets
+from pubsub_graph.assignment.problem import AssignmentProblem
+from pubsub_graph.lineage import Lineage
+from pubsub_graph.progress import Progress
+from pubsub_graph.tables import FILTERS
+from udfs.assignment import LEAF_BOXES, leaf_boxes
+from udfs.kernels.boxes import event_share, merge_boxes, union_volume, volumes
+from udfs.kernels.flow import best_balance
+from udfs.kernels.greedy import Filters
+
+__all__ = ["AssignmentPlan", "finish", "leaf_filters", "nested_filters"]
+
+TOLERANCE = 1e-9
+CELLS = 256
+"""Boxes a leaf's subscriptions are gathered into, about, before they are merged to alpha."""
+
+
+@dataclass(frozen=True)
+class AssignmentPlan:
+    """The tables of a plan and its measures. ``advice`` says what fails and what would help, when it is not feasible."""
+
+    assignment: DataFrame
+    filters: DataFrame
+    metrics: dict[str, Any]
+    advice: str = ""
+
+    @property
+    def feasible(self) -> bool:
+        return bool(self.metrics["feasible"])
+
+
+def leaf_filters(problem: AssignmentProblem, placed: DataFrame) -> Filters:
+    """Filters for places chosen without looking at subscriptions.
+
+    A grouped aggregation gathers the subscriptions of a leaf by grid cell (the wide ones apart) into their minimum
+    enclosing boxes, which does not depend on the partitions; a kernel merges those to alpha rectangles a leaf, and
+    interior brokers cover their children, from the bottom up.
+    """
+    dims = len(problem.event_low)
+    cells = max(2, round(CELLS ** (1 / dims)))
+    cell = []
+    wide: Column = F.lit(False)
+    for k in range(dims):
+        width = max((problem.event_high[k] - problem.event_low[k]) / cells, 1e-300)
+        low, high = F.col("low")[k], F.col("high")[k]
+        cell.append(F.floor(((low + high) / 2 - problem.event_low[k]) / width).alias(f"cell_{k}"))
+        wide = wide | (high - low > 2 * width)
+    gathered = (
+        placed.groupBy("leaf", *cell, wide.alias("wide"))
+        .agg(
+            F.array(*[F.min(F.col("low")[k]) for k in range(dims)]).alias("low"),
+            F.array(*[F.max(F.col("high")[k]) for k in range(dims)]).alias("high"),
+        )
+        .select("leaf", "low", "high")
+    )
+    rows = gathered.groupBy("leaf").applyInPandas(leaf_boxes(problem.limits.alpha), LEAF_BOXES).collect()
+    boxes: dict[int, list[tuple[list[float], list[float]]]] = {}
+    for row in rows:
+        boxes.setdefault(int(problem.tree.leaves[row["leaf"]]), []).append((row["low"], row["high"]))
+    return nested_filters(problem, boxes)
+
+
+def nested_filters(problem: AssignmentProblem, leaf_rectangles: dict[int, list[tuple[list[float], list[float]]]]) -> Filters:
+    """At most alpha rectangles for every node: the leaves' own, merged, and for the others what covers their children."""
+    tree, alpha = problem.tree, problem.limits.alpha
+    filters = Filters.empty(len(tree.parent), alpha, len(problem.event_low))
+    below = {node: list(boxes) for node, boxes in leaf_rectangles.items()}
+    for node in range(len(tree.parent) - 1, 0, -1):
+        mine = sorted(below.get(node, []))
+        if not mine:
+            continue
+        low, high = np.array([box[0] for box in mine]), np.array([box[1] for box in mine])
+        low, high = merge_boxes(low, high, alpha)
+        filters.low[node, : len(low)], filters.high[node, : len(low)], filters.count[node] = low, high, len(low)
+        below.setdefault(int(tree.parent[node]), []).extend((a.tolist(), b.tolist()) for a, b in zip(low, high, strict=True))
+    return filters
+
+
+def finish(
+    problem: AssignmentProblem,
+    algorithm: str,
+    placed: DataFrame,
+    filters: Filters,
+    *,
+    seed: int,
+    lineage: Lineage,
+    progress: Progress,
+    extra: dict[str, Any] | None = None,
+) -> AssignmentPlan:
+    """Measure places and filters (one pass) and make the plan. ``placed`` should be kept by ``lineage``: it is read again."""
+    tree, limits = problem.tree, problem.limits
+    delay = F.when(F.col("shortest") > 0, F.col("latency") / F.col("shortest") - 1).otherwise(
+        F.when(F.col("latency") > 0, F.lit(float("inf"))).otherwise(0.0)
+    )
+    excess = F.col("latency") - F.col("limit") * (1 + TOLERANCE) - TOLERANCE
+    with progress.stage("measures"):
+        rows = (
+            placed.groupBy("leaf")
+            .agg(
+                F.count("*").alias("load"),
+                F.sum(delay * delay).alias("squares"),
+                F.max(delay).alias("delay"),
+                F.count(F.when(excess > 0, 1)).alias("late"),
+            )
+            .orderBy("leaf")
+            .collect()
+        )
+        load = np.zeros(len(tree.leaves), dtype=np.int64)
+        for row in rows:
+            load[row["leaf"]] = row["load"]
+        late = sum(row["late"] for row in rows)
+        factor = load / (tree.share * problem.count)
+        overloaded = int((factor > limits.lbf_max * (1 + TOLERANCE) + 1e-9).sum())
+        node, rectangle = np.nonzero(np.arange(limits.alpha)[None, :] < filters.count[:, None])
+        bandwidth, bandwidth_sum = _bandwidth(problem, filters)
+    violations = {kind: count for kind, count in (("latency", late), ("load", overloaded)) if count}
+    metrics: dict[str, Any] = {
+        "algorithm": algorithm,
+        "parameters": asdict(limits),
+        "seed": seed,
+        "feasible": not violations,
+        "violations": violations,
+        "seconds": {},
+        "subscribers": problem.count,
+        "leaf_brokers": len(tree.leaves),
+        "bandwidth": bandwidth,
+        "bandwidth_sum": bandwidth_sum,
+        "rms_delay": float(np.sqrt(sum(row["squares"] for row in rows) / problem.count)),
+        "max_delay": float(max(row["delay"] for row in rows)),
+        "lbf": float(factor.max()),
+        "load_stdev": float(load.std()),
+        **(extra or {}),
+    }
+    advice = ""
+    if violations:
+        with progress.stage("why it is not feasible"):
+            advice = _advice(problem, late, factor, overloaded, metrics)
+    metrics["seconds"] = {**{name: round(value, 3) for name, value in progress.seconds.items()}, "total": round(progress.elapsed(), 3)}
+    spark = problem.subscribers.sparkSession
+    ids = spark.createDataFrame([(i, int(b)) for i, b in enumerate(tree.leaf_ids)], "leaf int, broker_id bigint")
+    assignment = placed.join(F.broadcast(ids), "leaf").select("subscriber_id", "broker_id", "latency")
+    rectangles = [
+        (int(tree.broker_id[i]), filters.low[i, r].tolist(), filters.high[i, r].tolist()) for i, r in zip(node, rectangle, strict=True)
+    ]
+    return AssignmentPlan(assignment, spark.createDataFrame(rectangles, FILTERS), metrics, advice)
+
+
+def _bandwidth(problem: AssignmentProblem, filters: Filters) -> tuple[float, float]:
+    """(volume of the unions, sum of the rectangles' volumes), summed over brokers; shares of the event sample if there is one."""
+    events = problem.events.collect() if problem.events is not None else None
+    points = np.array([row["point"] for row in events]) if events else None
+    weights = np.array([row["weight"] for row in events]) if events else None
+    union, total = 0.0, 0.0
+    for node in np.flatnonzero(filters.count):
+        low, high = filters.low[node, : filters.count[node]], filters.high[node, : filters.count[node]]
+        if points is None or weights is None:
+            union += union_volume(low, high)
+            total += float(volumes(low, high).sum())
+        else:
+            union += event_share(low, high, points, weights)
+            total += sum(event_share(low[k : k + 1], high[k : k + 1], points, weights) for k in range(len(low)))
+    return union, total
+
+
+def _advice(problem: AssignmentProblem, late: int, factor: np.ndarray, overloaded: int, metrics: dict[str, Any]) -> str:
+    """What fails, by how much, and what would help: the best load factor any plan can reach, from a flow."""
+    limits, lines = problem.limits, []
+    sets = distinct_sets(candidate_table(problem), len(problem.tree.leaves))
+    best = best_balance(sets.allowed, sets.counts, problem.tree.share)
+    metrics["best_lbf"] = best.lbf
+    metrics["unreachable_subscribers"] = best.unmet
+    if late:
+        lines.append(f"latency: {late:,} of {problem.count:,} subscribers are served later than their limit.")
+        lines.append(
+            f"  {best.unmet:,} subscribers have no broker within their limit; raise max_latency or max_delay, or add brokers near them."
+            if best.unmet
+            else "  every subscriber has a broker within its limit: an algorithm that keeps it (gr-star, balance) serves all in time."
+        )
+    if overloaded:
+        lines.append(f"load: {overloaded} of {len(factor)} brokers carry more than lbf_max {limits.lbf_max:g} times their share (worst {factor.max():.3g}).")
+        if best.lbf <= limits.lbf_max:
+            lines.append(f"  the best reachable load balance factor is {best.lbf:.4g}, so feasible plans may exist: try gr-star or balance.")
+        else:
+            tight = problem.tree.leaf_ids[best.tight_leaves[:5]].tolist()
+            lines.append(
+                f"  no assignment within the latency limits gets below {best.lbf:.4g} (brokers {tight} are the bottleneck): "
+                "raise lbf_max to that, allow more delay, or add capacity there."
+            )
+    return "\n".join(lines)

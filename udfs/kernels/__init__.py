@@ -1,0 +1,1 @@
+"""Pure numpy, scipy and numba on arrays. Nothing here knows Spark."""
