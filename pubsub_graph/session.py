@@ -25,6 +25,7 @@ __all__ = ["find_java", "make_session", "require_graphframes"]
 GRAPHFRAMES = "io.graphframes:graphframes-spark3_2.12:0.10.1"
 SUPPORTED_JAVA = (8, 11, 17)
 
+QUIET_LOG = Path(__file__).parent / "log4j2.properties"
 LOCAL_SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -58,14 +59,13 @@ def make_session(
         for key, value in LOCAL_SETTINGS.items():
             builder = builder.config(key, value)
         builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
-        builder = builder.config("spark.local.dir", os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()))
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{QUIET_LOG}")
     elif master:
         builder = builder.master(master)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    if not submitted:
-        session.sparkContext.setLogLevel("ERROR")
     if session.sparkContext.getCheckpointDir() is None:
         session.sparkContext.setCheckpointDir(
             session.conf.get("spark.checkpoint.dir", None) or tempfile.mkdtemp(prefix="pubsub-graph-checkpoint-")

@@ -251,7 +251,7 @@ def _path_latencies(graph: Any, tree: _Tree) -> dict[int, float]:
     step = Pregel.src("distance") + _length(Pregel.src("location"), Pregel.dst("location"))
     vertices = (
         graph.pregel.setMaxIter(tree.depth)
-        .setCheckpointInterval(1)
+        .setCheckpointInterval(2)
         .setUseLocalCheckpoints(True)
         .withVertexColumn(
             "distance", F.when(F.col("id") == tree.root, F.lit(0.0)), F.coalesce(Pregel.msg(), F.col("distance"))

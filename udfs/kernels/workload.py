@@ -4,7 +4,7 @@ Set 1. The generator of the paper (from statistics of Google Groups) is not publ
 properties. Three continents (Asia, North America, Europe) with 4 : 1 : 4 of the subscribers, each with cities of
 Zipf-distributed size, in a 5-dimensional network space. Interests are points of a 2-dimensional event space; a
 continent likes them in an order of its own (a shared order, perturbed), with Zipf popularity: exponent 0.3 for low
-interest skew, 2.4 for high. A subscription is a rectangle around its interest whose sides are log-normal; broad
+interest skew, 2.3 for high. A subscription is a rectangle around its interest whose sides are log-normal; broad
 interests, 1% (low) or 4% (high) of them, are several times as wide.
 Sets 2 and 3 follow section VI: 50 unit-square topics with ten locations each, and Zipf-ranked grid cells with a few
 predefined widths at independent locations.
@@ -65,7 +65,7 @@ class SetOne:
 
     @property
     def exponent(self) -> float:
-        return 2.4 if self.skewed else 0.3
+        return 2.3 if self.skewed else 0.3
 
     @property
     def broad_share(self) -> float:
