@@ -10,8 +10,19 @@ from pyspark.sql import SparkSession
 
 from jobs.frame import open_tables, run_job
 from pubsub_graph.assignment import (
-    AssignmentPlan, AssignmentProblem, BalanceParams, ClosestParams, GreedyParams, Limits,
-    balance, closest, closest_no_balance, gr, gr_no_latency, gr_star, make_problem,
+    AssignmentPlan,
+    AssignmentProblem,
+    BalanceParams,
+    ClosestParams,
+    GreedyParams,
+    Limits,
+    balance,
+    closest,
+    closest_no_balance,
+    gr,
+    gr_no_latency,
+    gr_star,
+    make_problem,
 )  # fmt: skip
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage

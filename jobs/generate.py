@@ -43,7 +43,8 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
     with progress.stage("writing"):
         out.write(tables, workload.figures, WORKLOAD_FILE)
     progress.close()
-    print(f"{params.name}: {params.subscribers:,} subscribers, {workload.figures['brokers']} brokers ({workload.figures['leaf_brokers']} leaves) in {out.place}")
+    figures = workload.figures
+    print(f"{params.name}: {params.subscribers:,} subscribers, {figures['brokers']} brokers ({figures['leaf_brokers']} leaves) in {out.place}")
     return 0
 
 

@@ -17,8 +17,8 @@ DESCRIPTION = "Check a plan against its input: every constraint with its worst s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The input and the plan."""
-    parser.add_argument("--input", required=True, metavar="DIR", help="the input the plan was made for: brokers, subscribers, events")
-    parser.add_argument("--plan", required=True, metavar="DIR", help="the plan: assignment, filters, metrics.json")
+    parser.add_argument("--input", metavar="DIR", help="the input the plan was made for: brokers, subscribers, events")
+    parser.add_argument("--plan", metavar="DIR", help="the plan: assignment, filters, metrics.json")
 
 
 def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> int:

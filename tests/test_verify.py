@@ -118,8 +118,22 @@ BREAKS = {
 }
 
 
+@pytest.fixture
+def known_latencies(monkeypatch):
+    """The tree is the same in every broken plan, and Pregel is most of the time: hand its (hand-computed) result in."""
+    monkeypatch.setattr(verifier, "_path_latencies", lambda graph, tree: {3: 6.0, 4: 9.0, 5: 6.0})
+
+
+def test_path_latencies_of_a_deep_tree(spark):
+    rows = [{"broker_id": b, "parent_id": b - 1 if b else None, "location": [3.0 * b, 4.0 * b], "capacity": None} for b in range(6)]
+    rows.append({"broker_id": 9, "parent_id": 2, "location": [6.0, 8.0], "capacity": None})
+    tree = verifier._read_tree(rows)
+    assert tree.depth == 5
+    assert verifier._path_latencies(verifier._graph(spark, tree, {}), tree) == pytest.approx({5: 25.0, 9: 10.0})
+
+
 @pytest.mark.parametrize("name", BREAKS)
-def test_each_break_is_found_by_its_check(spark, name):
+def test_each_break_is_found_by_its_check(spark, known_latencies, name):
     check, break_it, example = BREAKS[name]
     plan = copy.deepcopy(PLAN)
     break_it(plan)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import (
-    ArrayType, BinaryType, DoubleType, IntegerType, LongType, StringType, StructField, StructType,
+    ArrayType,
+    BinaryType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
 )  # fmt: skip
 
 from udfs.arrow import floats, gather, ints, lists, matrix, packed
@@ -25,7 +32,7 @@ __all__ = [
     "candidate_pairs", "candidate_sets", "greedy_shards", "leaf_boxes", "nearest_leaf", "place",
 ]  # fmt: skip
 
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 _VECTOR = ArrayType(DoubleType())
 
 CANDIDATES = StructType(
@@ -59,7 +66,7 @@ LEAF_BOXES = StructType([StructField("leaf", IntegerType()), StructField("low", 
 def candidate_sets(tree: BrokerTree, max_delay: float, last_hop: bool) -> ArrowFunction:
     """Adds the candidate leaves of each subscriber as a bitmap."""
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             within = reach(matrix(batch["location"]), floats(batch["max_latency"]), tree, max_delay, last_hop)
             columns = [
@@ -74,7 +81,7 @@ def candidate_sets(tree: BrokerTree, max_delay: float, last_hop: bool) -> ArrowF
 def candidate_pairs(tree: BrokerTree, max_delay: float, last_hop: bool) -> ArrowFunction:
     """One row for each (subscriber, candidate leaf), with the latency."""
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             location = matrix(batch["location"])
             within = reach(location, floats(batch["max_latency"]), tree, max_delay, last_hop)
@@ -90,7 +97,7 @@ def nearest_leaf(tree: BrokerTree, last_admitted: NDArray[np.int64]) -> ArrowFun
     """The nearest leaf that still admits the subscriber's id."""
     leaf_location = np.ascontiguousarray(tree.location[tree.leaves])
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             leaf = nearest_open(matrix(batch["location"]), ints(batch["subscriber_id"]), leaf_location, last_admitted)
             yield pa.RecordBatch.from_arrays([batch["subscriber_id"], pa.array(leaf.astype(np.int32))], names=CHOICE.names)
@@ -107,7 +114,7 @@ def place(
     """
     leaf_location = np.ascontiguousarray(tree.location[tree.leaves])
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             location = matrix(batch["location"])
             within = reach(location, floats(batch["max_latency"]), tree, max_delay, last_hop)
@@ -148,7 +155,7 @@ def greedy_shards(
         seconds = time.perf_counter() - began
         return result, _placed(table, location, result.leaf, within, tree, last_hop), seconds
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         everything = gather(stream)
         if everything is None:
             return

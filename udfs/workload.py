@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -28,10 +28,10 @@ class Workload(Protocol):
     def rows(self, ids: NDArray[np.int64]) -> Rows: ...
 
 
-def subscribers_of(workload: Workload) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def subscribers_of(workload: Workload) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """For ``mapInArrow`` over a column ``id``."""
 
-    def batches(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             ids = ints(batch["id"])
             rows = workload.rows(ids)

@@ -190,7 +190,8 @@ def _broker_findings(rows: Sequence[Row]) -> list[str]:
         findings.append("brokers: no row has a null parent_id; the publisher is the one row without a parent")
     if len(roots) > 1:
         find("rows with a null parent_id", list(roots), "only the publisher has no parent")
-    find("rows with an unknown parent_id", [r["broker_id"] for r in rows if r["parent_id"] is not None and r["parent_id"] not in known], "name an existing broker")
+    lost = [row["broker_id"] for row in rows if row["parent_id"] is not None and row["parent_id"] not in known]
+    find("rows with an unknown parent_id", lost, "name an existing broker")
 
     def unusable(vector: Sequence[float] | None) -> bool:
         return not vector or any(x is None or not math.isfinite(x) for x in vector)
@@ -199,7 +200,8 @@ def _broker_findings(rows: Sequence[Row]) -> list[str]:
     sizes = [len(r["location"]) for r in rows if r["location"]]
     if sizes:
         usual = max(set(sizes), key=sizes.count)
-        find(f"rows whose location has not {usual} dimensions", [r["broker_id"] for r in rows if r["location"] and len(r["location"]) != usual], "use one network space")
+        odd = [row["broker_id"] for row in rows if row["location"] and len(row["location"]) != usual]
+        find(f"rows whose location has not {usual} dimensions", odd, "use one network space")
     return findings
 
 

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -331,7 +331,7 @@ def _slab_volume(lows: np.ndarray, highs: np.ndarray) -> float:
         return float(np.prod(highs[0] - lows[0]))
     cuts = np.unique(np.concatenate([lows[:, 0], highs[:, 0]]))
     total, known = 0.0, {}
-    for left, right in zip(cuts[:-1], cuts[1:], strict=True):
+    for left, right in pairwise(cuts):
         active = (lows[:, 0] <= left) & (highs[:, 0] >= right)
         key = active.tobytes()
         if key not in known:
@@ -348,7 +348,9 @@ def _check_filters(
 ) -> tuple[CheckResult, CheckResult, dict[int, np.ndarray]]:
     """Checks of shape and complexity, and the well-formed rectangles of each broker as an array (k, 2, dimension)."""
     kept: dict[int, list[tuple[list[float], list[float]]]] = {}
-    malformed, misplaced, counts = [], [], Counter()
+    malformed: list[str] = []
+    misplaced: list[str] = []
+    counts: Counter[int] = Counter()
     for row in rows:
         key, low, high = row["broker_id"], row["low"], row["high"]
         if key not in tree.parents:
@@ -383,8 +385,8 @@ def _bandwidth(rectangles: Mapping[int, np.ndarray], events: DataFrame | None) -
     return {"bandwidth": row[1] / row[0], "bandwidth_sum": row[2] / row[0]}
 
 
-def _event_shares(filters: list[np.ndarray]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _event_shares(filters: list[np.ndarray]) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def totals(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = union = single = 0.0
         for batch in batches:
             if batch.num_rows == 0:
@@ -542,10 +544,10 @@ def _row_checks(
     filters: list[np.ndarray],
     dimension: int,
     max_delay: float | None,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """The Arrow function of the pass; ``leaves`` are sorted, the rest is in their order."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         totals = _Totals()
         for batch in batches:
             one_batch(batch, totals)

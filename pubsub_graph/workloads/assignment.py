@@ -110,8 +110,7 @@ def assignment_workload(spark: SparkSession, params: WorkloadParams) -> Assignme
 
 def _model(params: WorkloadParams) -> Any:
     if params.name.startswith("set1"):
-        skew, broad = params.name[-2:]
-        return SetOne(params.seed, skewed=skew == "h", broad=broad == "h")
+        return SetOne(params.seed, skewed=params.name[-2] == "h", broad=params.name[-1] == "h")
     if params.name == "set2":
         return SetTwo(params.seed)
     if params.name == "set3":

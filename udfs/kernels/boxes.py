@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,7 @@ def volumes(low: Array, high: Array) -> Array:
 
 def drop_contained(low: Array, high: Array) -> NDArray[np.int64]:
     """Indices of the boxes that no other box contains; of equal boxes the first stays."""
-    inside = (low[:, None, :] >= low[None, :, :]).all(2) & (high[:, None, :] <= high[None, :, :]).all(2)
+    inside = np.all((low[:, None] >= low[None]) & (high[:, None] <= high[None]), axis=2)
     equal = inside & inside.T
     first = np.arange(len(low))[:, None] > np.arange(len(low))[None, :]
     np.fill_diagonal(inside, False)
@@ -45,7 +47,7 @@ def union_volume(low: Array, high: Array) -> float:
         return float(total)
     cuts = np.unique(np.concatenate([low[:, 0], high[:, 0]]))
     total = 0.0
-    for left, right in zip(cuts[:-1], cuts[1:], strict=True):
+    for left, right in itertools.pairwise(cuts):
         met = (low[:, 0] <= left) & (high[:, 0] >= right)
         if met.any():
             total += (right - left) * union_volume(low[met, 1:], high[met, 1:])

@@ -13,6 +13,7 @@ predefined widths at independent locations.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,7 @@ class SetOne:
     cities: int = 20
     interests: int = 400
     space: float = 10_000.0
-    _made: dict[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+    _made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def exponent(self) -> float:
@@ -76,7 +77,7 @@ class SetOne:
         """In Europe, away from its largest city."""
         return self._world()["continent"][2] + np.array([6.0, -4.0, 3.0, 0.0, 5.0])
 
-    def _world(self) -> dict[str, Floats]:
+    def _world(self) -> dict[str, Any]:
         if not self._made:
             rng = np.random.default_rng([self.seed, 101])
             angle = np.array([0.0, 2.1, 4.2])
