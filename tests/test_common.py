@@ -30,7 +30,7 @@ def test_a_written_table_reads_back(spark, tmp_path):
 
 def test_a_failed_write_leaves_nothing(spark, tmp_path):
     good = spark.createDataFrame([(1, [0.0], [1.0])], FILTERS)
-    bad = good.select(F.raise_error(F.lit("broken")).alias("x"))
+    bad = good.select(F.raise_error(F.lit("broken")).cast("string").alias("x"))
     with pytest.raises(Exception, match="broken"):
         Tables(spark, str(tmp_path / "plan")).write({"filters": good, "bad": bad}, {})
     assert list(tmp_path.iterdir()) == []
