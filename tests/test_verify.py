@@ -146,7 +146,7 @@ def test_each_break_is_found_by_its_check(spark, known_latencies, name):
     assert "NOT hold" in report.render()
 
 
-def test_claiming_feasible_in_spite_of_violations_is_tampering(spark):
+def test_claiming_feasible_in_spite_of_violations_is_tampering(spark, known_latencies):
     plan = copy.deepcopy(PLAN)
     plan["metrics"]["parameters"]["lbf_max"] = 1.49
     report = verify(spark, plan)
@@ -154,7 +154,7 @@ def test_claiming_feasible_in_spite_of_violations_is_tampering(spark):
     assert "tampered" in report.checks[-1].examples[0]
 
 
-def test_explicit_parameters_take_precedence(spark):
+def test_explicit_parameters_take_precedence(spark, known_latencies):
     assert verify(spark, PLAN, alpha=1, max_delay=0.01, lbf_max=1.0).failed == ("latency", "load", "filter complexity", "metrics")
 
 
@@ -178,7 +178,7 @@ def test_last_hop_latency_and_events(spark):
     assert report.failed == (), report.render()
 
 
-def test_bad_input_is_an_error(spark):
+def test_bad_input_is_an_error(spark, known_latencies):
     twice = {**PLAN, "subscribers": [*PLAN["subscribers"], PLAN["subscribers"][0]]}
     with pytest.raises(BadInput, match="duplicate values of subscriber_id"):
         verify(spark, twice)

@@ -66,6 +66,52 @@ def test_merging_takes_the_cheapest_pair_each_time(boxes, alpha):
     assert np.isclose(volumes(*merge_boxes(*boxes, alpha)).sum(), expected)
 
 
+def merged_one_by_one(low, high, alpha):
+    """The rule of ``merge_boxes``, pair by pair: least volume added, then least margin, then the lower indices."""
+    rest = [(low[k], high[k]) for k in range(len(low)) if not any(
+        (low[j] <= low[k]).all() and (high[k] <= high[j]).all() and (j < k or (low[j] < low[k]).any() or (high[k] < high[j]).any())
+        for j in range(len(low)) if j != k
+    )]  # fmt: skip
+    while len(rest) > alpha:
+        around = {(i, j): (np.minimum(p[0], q[0]), np.maximum(p[1], q[1])) for i, p in enumerate(rest) for j, q in enumerate(rest) if i < j}
+        i, j = min(around, key=lambda pair: (
+            np.prod(around[pair][1] - around[pair][0]) - sum(np.prod(rest[k][1] - rest[k][0]) for k in pair),
+            np.sum(around[pair][1] - around[pair][0]),
+            pair,
+        ))  # fmt: skip
+        rest[i] = around[i, j]
+        del rest[j]
+    return np.array([a for a, _ in rest]), np.array([b for _, b in rest])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(integer_boxes(9), st.integers(1, 3))
+def test_merging_follows_the_rule_through_ties(boxes, alpha):
+    expected, found = merged_one_by_one(*boxes, alpha), merge_boxes(*boxes, alpha)
+    assert np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
+
+
+def test_merging_many_boxes_with_ties_follows_the_rule():
+    rng = np.random.default_rng(2)
+    for dims, count, grid, size in [(1, 70, 40, 4), (2, 70, 30, 3), (3, 30, 8, 4), *[(2, 40, 5, 2)] * 60]:
+        low = rng.integers(0, grid, (count, dims)).astype(float)
+        high = low + rng.integers(0, size, (count, dims))
+        given = low.copy(), high.copy()
+        expected, found = merged_one_by_one(low, high, 3), merge_boxes(low, high, 3)
+        assert np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
+        assert np.array_equal(low, given[0]) and np.array_equal(high, given[1])
+
+
+def test_dropping_among_many_boxes_is_as_among_few():
+    rng = np.random.default_rng(5)
+    for dims, size in ((1, 3), (2, 6), (3, 9)):
+        low = rng.integers(0, 9, (300, dims)).astype(float)
+        high = low + rng.integers(0, size, (300, dims))
+        inside = ((low[None] <= low[:, None]) & (high[:, None] <= high[None])).all(2)
+        goes = inside & (~inside.T | np.tri(300, k=-1, dtype=bool))
+        assert drop_contained(low, high).tolist() == np.flatnonzero(~goes.any(1)).tolist()
+
+
 def test_of_equal_boxes_one_stays():
     low, high = np.zeros((3, 2)), np.ones((3, 2))
     assert drop_contained(low, high).tolist() == [0]
@@ -74,3 +120,10 @@ def test_of_equal_boxes_one_stays():
 def test_event_share_counts_weight_in_the_union():
     points, weights = np.array([[0.5], [1.5], [3.0]]), np.array([1.0, 2.0, 5.0])
     assert event_share(np.array([[0.0], [1.0]]), np.array([[2.0], [2.0]]), points, weights) == 3 / 8
+
+
+def test_no_boxes_hold_nothing():
+    none = np.empty((0, 2))
+    assert union_volume(none, none) == 0
+    assert event_share(none, none, np.ones((3, 2)), np.ones(3)) == 0
+    assert merge_boxes(none, none, 2)[0].shape == (0, 2)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from udfs.kernels.compiled import compiled
 from udfs.kernels.tree import BrokerTree
 
-__all__ = ["Filters", "GreedyResult", "greedy", "lbf_steps"]
+__all__ = ["Filters", "GreedyResult", "greedy", "insert_box", "lbf_steps"]
 
 Floats = NDArray[np.float64]
 STEPS = 4
@@ -92,7 +92,7 @@ def greedy(
 
 
 @compiled
-def _insert(low, high, count, alpha, box_low, box_high, changed_low, changed_high, changed):  # type: ignore[no-untyped-def]
+def insert_box(low, high, count, alpha, box_low, box_high, changed_low, changed_high, changed):  # type: ignore[no-untyped-def]
     """Cover a box in one node, in place: (growth, how many changed boxes are in the list now, rectangles now)."""
     dims = box_low.shape[0]
     volume = 1.0
@@ -186,7 +186,7 @@ def _drop_inside(low, high, count, keeper):  # type: ignore[no-untyped-def]
 
 @compiled
 def _leaf_growth(low, high, count, alpha, pair, box_low, box_high, volume):  # type: ignore[no-untyped-def]
-    """The growth ``_insert`` would report, without doing it; ``pair`` is the node's cheapest merge."""
+    """The growth ``insert_box`` would report, without doing it; ``pair`` is the node's cheapest merge."""
     best = np.inf
     for r in range(count):
         inside = True
@@ -274,7 +274,7 @@ def _assign(  # type: ignore[no-untyped-def]
                 break
             changed = 0
             for p in range(pending):
-                _, changed, box_count[node] = _insert(
+                _, changed, box_count[node] = insert_box(
                     box_low[node], box_high[node], box_count[node], alpha, pending_low[p], pending_high[p],
                     changed_low, changed_high, changed,
                 )  # fmt: skip
@@ -308,7 +308,7 @@ def _path_growth(  # type: ignore[no-untyped-def]
         scratch_low[:count], scratch_high[:count] = box_low[node, :count], box_high[node, :count]
         changed = 0
         for p in range(pending):
-            growth, changed, count = _insert(
+            growth, changed, count = insert_box(
                 scratch_low, scratch_high, count, alpha, pending_low[p], pending_high[p], changed_low, changed_high, changed
             )
             total += growth

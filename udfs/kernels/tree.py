@@ -54,6 +54,28 @@ class BrokerTree:
         depth = max(len(row) for row in rows)
         return np.array([row + [-1] * (depth - len(row)) for row in rows], dtype=np.int64)
 
+    @cached_property
+    def leaves_below(self) -> NDArray[np.bool_]:
+        """(nodes, leaves): the leaf is the node or lies below it."""
+        below = np.zeros((len(self.parent), len(self.leaves)), dtype=bool)
+        below[self.leaves, np.arange(len(self.leaves))] = True
+        for node in range(len(self.parent) - 1, 0, -1):
+            below[self.parent[node]] |= below[node]
+        return below
+
+    @cached_property
+    def share_below(self) -> Floats:
+        """Capacity of the leaves below each node, a leaf's own included."""
+        return self.leaves_below @ self.share
+
+    @cached_property
+    def height(self) -> Ints:
+        """Hops from each node down to its deepest leaf; 0 for a leaf."""
+        height = np.zeros(len(self.parent), dtype=np.int64)
+        for node in range(len(self.parent) - 1, 0, -1):
+            height[self.parent[node]] = max(height[self.parent[node]], height[node] + 1)
+        return height
+
     @property
     def leaf_ids(self) -> Ints:
         return self.broker_id[self.leaves]
