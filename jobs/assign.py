@@ -16,6 +16,7 @@ from pubsub_graph.assignment import (
     ClosestParams,
     GreedyParams,
     Limits,
+    SlpParams,
     balance,
     closest,
     closest_no_balance,
@@ -23,16 +24,17 @@ from pubsub_graph.assignment import (
     gr_no_latency,
     gr_star,
     make_problem,
+    slp,
 )  # fmt: skip
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
-from pubsub_graph.tables import BROKERS, EVENTS, SUBSCRIBERS
+from pubsub_graph.tables import ASSIGNMENT, BROKERS, EVENTS, SUBSCRIBERS
 
 DESCRIPTION = "Plan which broker serves each subscriber, with which filters."
 GREEDY = {"gr": gr, "gr-star": gr_star, "gr-no-latency": gr_no_latency}
 CLOSEST = {"closest": closest, "closest-no-balance": closest_no_balance}
-ALGORITHMS = [*GREEDY, *CLOSEST, "balance"]
+ALGORITHMS = [*GREEDY, *CLOSEST, "balance", "slp"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,13 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lbf", type=float, default=default.lbf, help="desired load balance factor")
     parser.add_argument("--lbf-max", type=float, default=default.lbf_max, help="largest load balance factor")
     parser.add_argument("--latency", choices=["path", "last-hop"], default=default.latency, help="what the limit bounds")
+    search = SlpParams()
+    parser.add_argument("--effort", type=float, default=search.effort, help="slp: length of the local search, in millions of moves")
+    parser.add_argument("--tries", type=int, default=search.tries, help="slp: searches side by side, the best is kept")
+    parser.add_argument("--time-limit", type=float, help="slp: seconds after which the best plan so far is taken")
+    parser.add_argument("--start", help="slp: folder of a plan to start from")
+    parser.add_argument("--sample", type=int, default=search.sample, help="slp: size of the coreset's sample, in rows a leaf")
+    parser.add_argument("--super-subscriptions", type=int, default=search.super_subscriptions, help="slp: the paper's k, a broker")
+    parser.add_argument("--gamma", type=float, default=search.gamma, help="slp: share of a subtree's leaves that must be in time")
     parser.add_argument("--sharded", action="store_true", help="greedy in shards, for what one task cannot hold")
     parser.add_argument("--shard-rows", type=int, default=GreedyParams().shard_rows)
 
 
 def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> int:
     limits = Limits(args.alpha, args.max_delay, args.lbf, args.lbf_max, args.latency)
-    planner = _planner(args)
+    planner = _planner(args, spark)
     source, out = open_tables(args, spark, args.input), open_tables(args, spark, args.out)
     out.check_writable()
     with progress.stage("checking the input"):
@@ -70,7 +80,7 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
     return 0 if plan.feasible else 3
 
 
-def _planner(args: argparse.Namespace) -> Callable[[AssignmentProblem, Lineage, Progress], AssignmentPlan]:
+def _planner(args: argparse.Namespace, spark: SparkSession) -> Callable[[AssignmentProblem, Lineage, Progress], AssignmentPlan]:
     if args.algorithm in GREEDY:
         greedy = GreedyParams(args.seed, args.sharded, args.shard_rows)
         return lambda problem, lineage, progress: GREEDY[args.algorithm](problem, greedy, lineage, progress)
@@ -78,6 +88,12 @@ def _planner(args: argparse.Namespace) -> Callable[[AssignmentProblem, Lineage, 
         raise BadInput(f"--sharded is for {', '.join(GREEDY)}; {args.algorithm} is sharded as it is")
     if args.algorithm in CLOSEST:
         return lambda problem, lineage, progress: CLOSEST[args.algorithm](problem, ClosestParams(args.seed), lineage, progress)
+    if args.algorithm == "slp":
+        search = SlpParams(
+            args.seed, args.effort, args.tries, args.sample, args.super_subscriptions, args.gamma, args.time_limit
+        )
+        previous = open_tables(args, spark, args.start).read("assignment", ASSIGNMENT) if args.start else None
+        return lambda problem, lineage, progress: slp(problem, search, lineage, progress, previous)
     return lambda problem, lineage, progress: balance(problem, BalanceParams(args.seed), lineage, progress)
 
 

@@ -6,9 +6,10 @@ from pubsub_graph.assignment.closest import ClosestParams, closest, closest_no_b
 from pubsub_graph.assignment.greedy import GreedyParams, gr, gr_no_latency, gr_star
 from pubsub_graph.assignment.plan import AssignmentPlan
 from pubsub_graph.assignment.problem import AssignmentProblem, Limits, broker_tree, make_problem
+from pubsub_graph.assignment.slp import SlpParams, slp
 
 __all__ = [
-    "AssignmentPlan", "AssignmentProblem", "BalanceParams", "ClosestParams", "GreedyParams", "Limits",
+    "AssignmentPlan", "AssignmentProblem", "BalanceParams", "ClosestParams", "GreedyParams", "Limits", "SlpParams",
     "balance", "broker_tree", "candidate_join", "candidate_table", "closest", "closest_no_balance",
-    "gr", "gr_no_latency", "gr_star", "make_problem",
+    "gr", "gr_no_latency", "gr_star", "make_problem", "slp",
 ]  # fmt: skip

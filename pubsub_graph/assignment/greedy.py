@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -108,15 +109,14 @@ def _notes(outcome: DataFrame) -> list[dict[str, Any]]:
 def _filters(problem: AssignmentProblem, outcome: DataFrame) -> Filters:
     """The rectangles of the tasks; with several tasks, merged to alpha a broker and nested anew."""
     rows = outcome.where("node is not null").select("node", "low", "high").collect()
+    node = np.array([row["node"] for row in rows], dtype=np.int64)
+    low, high = np.array([row["low"] for row in rows]), np.array([row["high"] for row in rows])
     filters = Filters.empty(len(problem.tree.parent), problem.limits.alpha, len(problem.event_low))
-    by_node: dict[int, list[tuple[list[float], list[float]]]] = {}
-    for row in rows:
-        by_node.setdefault(row["node"], []).append((row["low"], row["high"]))
-    if any(len(boxes) > problem.limits.alpha for boxes in by_node.values()):
-        leaves = {int(leaf) for leaf in problem.tree.leaves}
-        return nested_filters(problem, {node: boxes for node, boxes in by_node.items() if node in leaves})
-    for node, boxes in by_node.items():
-        filters.count[node] = len(boxes)
-        for k, (low, high) in enumerate(boxes):
-            filters.low[node, k], filters.high[node, k] = low, high
+    if np.bincount(node).max() > problem.limits.alpha:
+        number = np.searchsorted(problem.tree.leaves, node)
+        leaf = np.isin(node, problem.tree.leaves)
+        return nested_filters(problem, number[leaf], low[leaf], high[leaf])
+    for i, box_low, box_high in zip(node, low, high, strict=True):
+        filters.low[i, filters.count[i]], filters.high[i, filters.count[i]] = box_low, box_high
+        filters.count[i] += 1
     return filters

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -15,11 +16,12 @@ from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.tables import FILTERS
 from udfs.assignment import LEAF_BOXES, leaf_boxes
-from udfs.kernels.boxes import event_share, merge_boxes, union_volume, volumes
+from udfs.kernels.boxes import event_share, union_volume, volumes
 from udfs.kernels.flow import best_balance
 from udfs.kernels.greedy import Filters
+from udfs.kernels.nesting import nest
 
-__all__ = ["AssignmentPlan", "finish", "leaf_filters", "nested_filters"]
+__all__ = ["AssignmentPlan", "event_sample", "finish", "gathered", "leaf_filters", "nested_filters"]
 
 TOLERANCE = 1e-9
 CELLS = 256
@@ -47,6 +49,14 @@ def leaf_filters(problem: AssignmentProblem, placed: DataFrame) -> Filters:
     enclosing boxes, which does not depend on the partitions; a kernel merges those to alpha rectangles a leaf, and
     interior brokers cover their children, from the bottom up.
     """
+    boxes = gathered(problem, placed, "leaf").groupBy("leaf").applyInPandas(leaf_boxes(problem.limits.alpha), LEAF_BOXES).collect()
+    return nested_filters(
+        problem, np.array([row["leaf"] for row in boxes]), np.array([row["low"] for row in boxes]), np.array([row["high"] for row in boxes])
+    )
+
+
+def gathered(problem: AssignmentProblem, placed: DataFrame, *key: str) -> DataFrame:
+    """(key, low, high): minimum enclosing boxes of the subscriptions by key and grid cell, the wide ones apart."""
     dims = len(problem.event_low)
     cells = max(2, round(CELLS ** (1 / dims)))
     cell = []
@@ -56,35 +66,27 @@ def leaf_filters(problem: AssignmentProblem, placed: DataFrame) -> Filters:
         low, high = F.col("low")[k], F.col("high")[k]
         cell.append(F.floor(((low + high) / 2 - problem.event_low[k]) / width).alias(f"cell_{k}"))
         wide = wide | (high - low > 2 * width)
-    gathered = (
-        placed.groupBy("leaf", *cell, wide.alias("wide"))
+    return (
+        placed.groupBy(*key, *cell, wide.alias("wide"))
         .agg(
             F.array(*[F.min(F.col("low")[k]) for k in range(dims)]).alias("low"),
             F.array(*[F.max(F.col("high")[k]) for k in range(dims)]).alias("high"),
         )
-        .select("leaf", "low", "high")
+        .select(*key, "low", "high")
     )
-    rows = gathered.groupBy("leaf").applyInPandas(leaf_boxes(problem.limits.alpha), LEAF_BOXES).collect()
-    boxes: dict[int, list[tuple[list[float], list[float]]]] = {}
-    for row in rows:
-        boxes.setdefault(int(problem.tree.leaves[row["leaf"]]), []).append((row["low"], row["high"]))
-    return nested_filters(problem, boxes)
 
 
-def nested_filters(problem: AssignmentProblem, leaf_rectangles: dict[int, list[tuple[list[float], list[float]]]]) -> Filters:
-    """At most alpha rectangles for every node: the leaves' own, merged, and for the others what covers their children."""
-    tree, alpha = problem.tree, problem.limits.alpha
-    filters = Filters.empty(len(tree.parent), alpha, len(problem.event_low))
-    below = {node: list(boxes) for node, boxes in leaf_rectangles.items()}
-    for node in range(len(tree.parent) - 1, 0, -1):
-        mine = sorted(below.get(node, []))
-        if not mine:
-            continue
-        low, high = np.array([box[0] for box in mine]), np.array([box[1] for box in mine])
-        low, high = merge_boxes(low, high, alpha)
-        filters.low[node, : len(low)], filters.high[node, : len(low)], filters.count[node] = low, high, len(low)
-        below.setdefault(int(tree.parent[node]), []).extend((a.tolist(), b.tolist()) for a, b in zip(low, high, strict=True))
-    return filters
+def nested_filters(problem: AssignmentProblem, leaf: NDArray[np.int64], low: NDArray[np.float64], high: NDArray[np.float64]) -> Filters:
+    """Filters of every broker from the leaves' rectangles (``leaf`` numbers them as the tree does)."""
+    return nest(problem.tree, leaf, low, high, problem.limits.alpha)
+
+
+def event_sample(problem: AssignmentProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """(points, weights) of the event sample, which is small by contract; None when events are uniform over the volume."""
+    if problem.events is None:
+        return None
+    rows = problem.events.collect()
+    return np.array([row["point"] for row in rows]), np.array([row["weight"] for row in rows])
 
 
 def finish(
@@ -158,9 +160,7 @@ def finish(
 
 def _bandwidth(problem: AssignmentProblem, filters: Filters) -> tuple[float, float]:
     """(volume of the unions, sum of the rectangles' volumes), summed over brokers; shares of the event sample if there is one."""
-    events = problem.events.collect() if problem.events is not None else None
-    points = np.array([row["point"] for row in events]) if events else None
-    weights = np.array([row["weight"] for row in events]) if events else None
+    points, weights = event_sample(problem) or (None, None)
     union, total = 0.0, 0.0
     for node in np.flatnonzero(filters.count):
         low, high = filters.low[node, : filters.count[node]], filters.high[node, : filters.count[node]]

@@ -37,9 +37,9 @@ WHOLE = 0.35
 SKIP = 0.01
 """How often a good leaf is passed over, so that the same rows do not always return to the same place."""
 COOLING = 100.0
-"""The temperature falls by this factor from the first to the last step."""
-CHUNK = 5000
-"""Steps between two looks at the clock."""
+"""The temperature falls by this factor from the first to the last move."""
+CHUNK = 500_000
+"""Moves between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Found:
     slot: Ints
     cost: float
     overload: float
-    steps: int
+    moves: int
 
 
 def slot_boxes(low: Floats, high: Floats, slot: Ints, slots: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
@@ -88,34 +88,31 @@ def improve(
     slot: Ints,
     measure: Measure,
     *,
-    steps: int,
+    moves: int,
     heat: float,
     seed: int,
     deadline: float | None = None,
 ) -> Found:
-    """``steps`` steps from the plan ``slot`` (-1: a row without a place yet; it is put in first).
+    """About ``moves`` moves (rows put back) from the plan ``slot`` (-1: a row without a place yet; it is put in first).
 
     ``heat`` is the first temperature as a share of the mean cost of a leaf. The best plan met is returned, never one
-    worse than the start. The same seed gives the same steps; ``deadline`` (a ``time.time()``) ends them early.
+    worse than the start. The same seed gives the same moves; ``deadline`` (a ``time.time()``) ends them early.
     """
     shape = _Shape(
         measure.map(coreset.low), measure.map(coreset.high), coreset.weight, coreset.start, coreset.leaf,
         tree.leaves, tree.paths, *_children(tree), capacity.astype(np.float64), alpha, measure.table, measure.sides,
     )  # fmt: skip
-    current, best = slot.astype(np.int64).copy(), None
-    done, chunk = 0, 0
-    while best is None or (done < steps and (deadline is None or time.time() < deadline)):
-        size = min(CHUNK, steps - done) if steps else 0
-        first, last = (heat * COOLING ** (-at / max(steps, 1)) for at in (done, done + size))
+    current = slot.astype(np.int64).copy()
+    best, done, chunk = None, 0, 0
+    while best is None or (done < moves and (deadline is None or time.time() < deadline)):
+        size = min(CHUNK, moves - done)
+        first, last = (heat * COOLING ** (-at / max(moves, 1)) for at in (done, done + size))
         state = np.array([(seed + 1) * 0x9E3779B97F4A7C15 + chunk * 0xD1B54A32D192ED03 & (1 << 64) - 1 | 1], dtype=np.uint64)
-        found = _search(shape, current, size, first, last, state)
-        if best is None or found[1:3] < best[1:3]:  # load beyond capacity comes first
-            best = (found[0].copy(), *found[1:])
+        slots, beyond, cost = _search(shape, current, size, first, last, state)
+        if best is None or (beyond, cost) < (best.overload, best.cost):
+            best = Found(slots, cost, beyond, done + size)
         done, chunk = done + size, chunk + 1
-        if size == 0:
-            break
-    assert best is not None
-    return Found(best[0], best[2], best[1], done)
+    return Found(best.slot, best.cost, best.overload, done)
 
 
 class _Shape(NamedTuple):
@@ -476,7 +473,7 @@ def _cost(shape, plan):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _search(shape, slot_of, steps, heat_first, heat_last, state):  # type: ignore[no-untyped-def]
+def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignore[no-untyped-def]
     """(best slots, load beyond capacity, cost); ``slot_of`` is left at the plan of the last step."""
     rows, dims = shape.row_low.shape
     leaves, depth = shape.paths.shape
@@ -532,7 +529,8 @@ def _search(shape, slot_of, steps, heat_first, heat_last, state):  # type: ignor
 
     old_low, old_high, old_own, old_pair, old_load = plan.low.copy(), plan.high.copy(), plan.own.copy(), plan.pair.copy(), plan.load.copy()
     old_node_low, old_node_high, old_node_count = plan.node_low.copy(), plan.node_high.copy(), plan.node_count.copy()
-    for step in range(steps):
+    done = 0
+    while done < moves:
         out = _take_out(shape, plan, space, leaf_number, state)
         by = _draw(state)
         for a in range(out):
@@ -544,13 +542,14 @@ def _search(shape, slot_of, steps, heat_first, heat_last, state):  # type: ignor
             else:
                 key[a] = _draw(state)
         order = np.argsort(key[:out])
+        done += out + 1
         whole = True
         for a in range(out):
             row = space.removed[order[a]]
             whole = whole and _put_in(shape, plan, space, row, row_own[row], price, state)
         _renew_interior(shape, plan, space, leaf_number)
         total, beyond = _cost(shape, plan)
-        warmth = unit * heat_first * (heat_last / heat_first) ** (step / steps)
+        warmth = unit * heat_first * (heat_last / heat_first) ** (done / moves)
         if whole and total + price * beyond < cost - warmth * np.log(_draw(state) + 1e-300):
             cost = total + price * beyond
             if cost < best * (1.0 - 1e-12):

@@ -7,7 +7,7 @@ then "in time" and "capacity" are those of the supplement ("Extension of Multi-L
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from udfs.kernels.adjust import alpha_boxes
 from udfs.kernels.drop import drop_rectangles
 from udfs.kernels.filtergen import candidate_rectangles, contains
 from udfs.kernels.flow import assign_sets
+from udfs.kernels.greedy import Filters
 from udfs.kernels.hashing import uniforms
 from udfs.kernels.latency import pack_sets, unpack_sets
 from udfs.kernels.lprelax import LpInstance, lp_relax
@@ -24,7 +25,7 @@ from udfs.kernels.rounding import cover_matrix, round_until_covered, smallest_ex
 from udfs.kernels.tree import BrokerTree
 
 __all__ = [
-    "Preliminary", "Rows", "child_capacities", "child_sets", "deal", "printed_filters", "rounded_filters", "start_slots",
+    "Preliminary", "Rows", "child_capacities", "child_sets", "deal", "level_bound", "printed_filters", "rounded_filters", "start_slots",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -92,12 +93,15 @@ def child_capacities(tree: BrokerTree, node: int, rows: float, total: float, lbf
 # ---------------------------------------------------------------- filters for siblings
 
 
-def rounded_filters(rows: Rows, capacity: Floats, alpha: int, *, super_subscriptions: int, measure: Measure, seed: int) -> Preliminary | None:
+def rounded_filters(
+    rows: Rows, tight: Floats, capacity: Floats, alpha: int, *, super_subscriptions: int, measure: Measure, seed: int
+) -> Preliminary | None:
     """FilterGen, LPRelax, rounding with the smallest exponent that serves every row, and the alpha-aware drop.
 
-    None where the linear program has no solution.
+    The linear program keeps the capacities ``tight``, so that the rounded filters have room for a flow at ``capacity``.
+    None where it has no solution; an infinite exponent where even 2 ln |S_a| does not serve every row.
     """
-    instance, box_low, box_high = _instance(rows, capacity, alpha, super_subscriptions, measure, seed)
+    instance, box_low, box_high = _instance(rows, tight, alpha, super_subscriptions, measure, seed)
     solution = lp_relax(instance, _scale(instance))
     if solution is None:
         return None
@@ -175,3 +179,33 @@ def start_slots(leaf: Ints, low: Floats, high: Floats, alpha: int) -> Ints:
         box_low, box_high = alpha_boxes(low[rows], high[rows], alpha)
         slot[rows] = i * alpha + contains(box_low, box_high, low[rows], high[rows]).argmax(1)
     return slot
+
+
+# ---------------------------------------------------------------- a bound for a level
+
+
+def level_bound(
+    tree: BrokerTree, level: int, rows: Rows, filters: Filters, *, alpha: int, lbf: float, super_subscriptions: int, measure: Measure, seed: int
+) -> float:
+    """Dual bound on the bandwidth of the brokers ``level`` + 1 hops below the root (``rows.allowed`` is by leaf).
+
+    A plan's filters of one level serve every row that reaches it, within the capacity of the leaves below: this is the
+    linear program of siblings without nesting. Rows that a higher leaf could serve need not reach the level and are
+    left out, so the bounds of all levels may be added. The plan's own rectangles join the candidates.
+    """
+    nodes = np.flatnonzero(tree.depth == level + 1)
+    allowed = rows.allowed @ tree.leaves_below[nodes].T
+    kept = ~(rows.allowed & (tree.depth[tree.leaves] <= level)).any(1) & allowed.any(1)
+    if not kept.any():
+        return 0.0
+    box_low, box_high = candidate_rectangles(
+        rows.location[kept], rows.low[kept], rows.high[kept], k=super_subscriptions * len(nodes), seed=seed
+    )
+    held = np.arange(alpha)[None, :] < filters.count[nodes][:, None]
+    box_low, box_high = np.concatenate([box_low, filters.low[nodes][held]]), np.concatenate([box_high, filters.high[nodes][held]])
+    inside = contains(box_low, box_high, rows.low[kept], rows.high[kept])
+    capacity = lbf * tree.share_below[nodes] * rows.weight.sum()
+    instance = LpInstance(allowed[kept], inside, measure.of(box_low, box_high), rows.weight[kept], capacity, alpha)
+    while (solution := lp_relax(instance, _scale(instance))) is None:  # a sample can be a little heavier somewhere than everyone is
+        instance = replace(instance, capacity=instance.capacity * 1.05)
+    return max(0.0, solution.bound)

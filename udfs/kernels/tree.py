@@ -69,6 +69,14 @@ class BrokerTree:
         return self.leaves_below @ self.share
 
     @cached_property
+    def depth(self) -> Ints:
+        """Hops from the root to each node."""
+        depth = np.zeros(len(self.parent), dtype=np.int64)
+        for node in range(1, len(self.parent)):
+            depth[node] = depth[self.parent[node]] + 1
+        return depth
+
+    @cached_property
     def height(self) -> Ints:
         """Hops from each node down to its deepest leaf; 0 for a leaf."""
         height = np.zeros(len(self.parent), dtype=np.int64)

@@ -1,0 +1,62 @@
+"""The covering test: which targets are in time for a subscriber and hold a rectangle around its subscription."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from udfs.kernels.compiled import compiled
+
+__all__ = ["cover_sets", "holding_box"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def cover_sets(allowed: NDArray[np.uint8], low: Floats, high: Floats, target: Ints, box_low: Floats, box_high: Floats) -> NDArray[np.uint8]:
+    """The bits of ``allowed`` (as packed by ``pack_sets``) whose target has a box around the row."""
+    return _cover_sets(np.ascontiguousarray(allowed), low, high, target.astype(np.int64), np.ascontiguousarray(box_low), np.ascontiguousarray(box_high))
+
+
+def holding_box(leaf: Ints, low: Floats, high: Floats, target: Ints, box_low: Floats, box_high: Floats) -> Ints:
+    """The smallest box of the row's leaf that holds the row (ties: the first), or -1."""
+    order = np.lexsort((np.prod(box_high - box_low, axis=1), target))
+    ends = np.searchsorted(target[order], np.arange(int(max(leaf.max(initial=0), target.max(initial=0))) + 2))
+    return _holding_box(leaf, low, high, order, ends, np.ascontiguousarray(box_low), np.ascontiguousarray(box_high))
+
+
+@compiled
+def _cover_sets(allowed, low, high, target, box_low, box_high):  # type: ignore[no-untyped-def]
+    rows, dims = low.shape
+    out = np.zeros_like(allowed)
+    for j in range(rows):
+        for b in range(target.shape[0]):
+            byte, bit = target[b] >> 3, np.uint8(1 << (target[b] & 7))
+            if not allowed[j, byte] & bit or out[j, byte] & bit:
+                continue
+            inside = True
+            for k in range(dims):
+                if low[j, k] < box_low[b, k] or high[j, k] > box_high[b, k]:
+                    inside = False
+                    break
+            if inside:
+                out[j, byte] |= bit
+    return out
+
+
+@compiled
+def _holding_box(leaf, low, high, order, ends, box_low, box_high):  # type: ignore[no-untyped-def]
+    rows, dims = low.shape
+    out = np.full(rows, -1, dtype=np.int64)
+    for j in range(rows):
+        for at in range(ends[leaf[j]], ends[leaf[j] + 1]):
+            b = order[at]
+            inside = True
+            for k in range(dims):
+                if low[j, k] < box_low[b, k] or high[j, k] > box_high[b, k]:
+                    inside = False
+                    break
+            if inside:
+                out[j] = b
+                break
+    return out
