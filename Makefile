@@ -7,14 +7,16 @@ setup:            ## .venv with the package, GraphFrames' classes and a fitting 
 	@$(PYTHON) conf/bootstrap.py
 
 # Closest ignores latency and balance, so its plan may be infeasible: status 3 is an answer there, not a failure.
-demo: setup       ## plan 100,000 subscribers on 100 brokers in two ways and compare
+demo: setup       ## plan 100,000 subscribers on 100 brokers in three ways and compare
 	rm -rf demo
 	$(RUN) generate --workload set1-hl --subscribers 100000 --brokers 100 --out demo/input --seed 1
 	$(RUN) assign --input demo/input --out demo/gr-star --algorithm gr-star --seed 1
+	$(RUN) assign --input demo/input --out demo/slp --algorithm slp --seed 1 --effort 6
 	$(RUN) assign --input demo/input --out demo/closest --algorithm closest --seed 1 || [ $$? -eq 3 ]
 	$(RUN) verify --input demo/input --plan demo/gr-star
+	$(RUN) verify --input demo/input --plan demo/slp
 	$(RUN) verify --input demo/input --plan demo/closest || [ $$? -eq 3 ]
-	$(RUN) compare --plan demo/gr-star --plan demo/closest
+	$(RUN) compare --plan demo/slp --plan demo/gr-star --plan demo/closest
 
 test: setup       ## everything but the slow tests
 	.venv/bin/python -m pytest -q

@@ -16,6 +16,7 @@ from pubsub_graph.assignment import (
     ClosestParams,
     GreedyParams,
     Limits,
+    SlpPaperParams,
     SlpParams,
     balance,
     closest,
@@ -25,6 +26,7 @@ from pubsub_graph.assignment import (
     gr_star,
     make_problem,
     slp,
+    slp_paper,
 )  # fmt: skip
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
@@ -34,7 +36,7 @@ from pubsub_graph.tables import ASSIGNMENT, BROKERS, EVENTS, SUBSCRIBERS
 DESCRIPTION = "Plan which broker serves each subscriber, with which filters."
 GREEDY = {"gr": gr, "gr-star": gr_star, "gr-no-latency": gr_no_latency}
 CLOSEST = {"closest": closest, "closest-no-balance": closest_no_balance}
-ALGORITHMS = [*GREEDY, *CLOSEST, "balance", "slp"]
+ALGORITHMS = [*GREEDY, *CLOSEST, "balance", "slp", "slp-paper"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=float, help="slp: seconds after which the best plan so far is taken")
     parser.add_argument("--start", help="slp: folder of a plan to start from")
     parser.add_argument("--sample", type=int, default=search.sample, help="slp: size of the coreset's sample, in rows a leaf")
-    parser.add_argument("--super-subscriptions", type=int, default=search.super_subscriptions, help="slp: the paper's k, a broker")
-    parser.add_argument("--gamma", type=float, default=search.gamma, help="slp: share of a subtree's leaves that must be in time")
+    parser.add_argument("--super-subscriptions", type=int, default=search.super_subscriptions, help="slp, slp-paper: the paper's k, a broker")
+    parser.add_argument("--gamma", type=float, default=search.gamma, help="slp, slp-paper: share of a subtree's leaves that must be in time")
+    parser.add_argument("--epsilon", type=float, default=SlpPaperParams().epsilon, help="slp-paper: expansion that makes filters of a sample cover all")
     parser.add_argument("--sharded", action="store_true", help="greedy in shards, for what one task cannot hold")
     parser.add_argument("--shard-rows", type=int, default=GreedyParams().shard_rows)
 
@@ -94,6 +97,9 @@ def _planner(args: argparse.Namespace, spark: SparkSession) -> Callable[[Assignm
         )
         previous = open_tables(args, spark, args.start).read("assignment", ASSIGNMENT) if args.start else None
         return lambda problem, lineage, progress: slp(problem, search, lineage, progress, previous)
+    if args.algorithm == "slp-paper":
+        printed = SlpPaperParams(args.seed, args.epsilon, args.gamma, super_subscriptions=args.super_subscriptions)
+        return lambda problem, lineage, progress: slp_paper(problem, printed, lineage, progress)
     return lambda problem, lineage, progress: balance(problem, BalanceParams(args.seed), lineage, progress)
 
 

@@ -11,7 +11,7 @@ from jobs.frame import open_tables, run_job
 from pubsub_graph.progress import Progress
 
 DESCRIPTION = "Print the measures of several plans side by side."
-COLUMNS = ("algorithm", "feasible", "bandwidth", "rms_delay", "max_delay", "lbf", "load_stdev")
+COLUMNS = ("algorithm", "feasible", "bandwidth", "gap", "rms_delay", "max_delay", "lbf", "load_stdev")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
     for place in args.plan:
         metrics = open_tables(args, spark, place).read_json()
         cells = [metrics.get(name) for name in COLUMNS] + [metrics["seconds"]["total"]]
-        rows.append([f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells])
+        rows.append([f"{cell:.4g}" if isinstance(cell, float) else "-" if cell is None else str(cell) for cell in cells])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

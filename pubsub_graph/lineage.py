@@ -40,6 +40,15 @@ class Lineage:
         self._kept.append(kept)
         return kept
 
+    def drop(self, table: DataFrame) -> None:
+        """Release one table that ``cut`` or ``persist`` returned, before the end; others are left alone.
+
+        A local checkpoint's blocks are freed by Spark's cleaner once nothing refers to the table.
+        """
+        if any(kept is table for kept in self._kept):
+            table.unpersist()
+            self._kept = [kept for kept in self._kept if kept is not table]
+
     def release(self) -> None:
         for table in self._kept:
             table.unpersist()

@@ -18,7 +18,7 @@ from pubsub_graph.progress import Progress
 from udfs.assignment import PLACED, place
 from udfs.kernels.flow import Balance, best_balance
 
-__all__ = ["BalanceParams", "balance", "balanced_plan"]
+__all__ = ["BalanceParams", "Prospect", "balance", "balanced_plan", "check_feasibility"]
 
 
 @dataclass(frozen=True)
@@ -64,3 +64,26 @@ def balanced_plan(
         "bottleneck_brokers": tree.leaf_ids[best.tight_leaves].tolist(),
     }
     return finish(problem, algorithm, placed, filters, seed=seed, lineage=lineage, progress=progress, extra=extra)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a flow tells before a planner starts. ``plan`` is the best effort, where no plan can keep the limits."""
+
+    candidates: DataFrame
+    best: Balance
+    plan: AssignmentPlan | None
+
+
+def check_feasibility(problem: AssignmentProblem, algorithm: str, *, seed: int, lineage: Lineage, progress: Progress) -> Prospect:
+    """The candidates, kept for the planner's rounds, and whether any assignment keeps latency and the largest load factor."""
+    with progress.stage("candidate sets"):
+        candidates = lineage.persist(candidate_table(problem))
+        sets = distinct_sets(candidates, len(problem.tree.leaves))
+    with progress.stage("feasibility"):
+        best = best_balance(sets.allowed, sets.counts, problem.tree.share)
+    progress.tell("feasibility", candidate_sets=len(sets.keys), best_lbf=best.lbf, unreachable=best.unmet)
+    plan = None
+    if best.unmet or best.lbf > problem.limits.lbf_max * (1 + 1e-12):
+        plan = balanced_plan(problem, algorithm, candidates, sets, best, seed=seed, lineage=lineage, progress=progress)
+    return Prospect(candidates, best, plan)

@@ -19,9 +19,10 @@ from udfs.assignment import LEAF_BOXES, leaf_boxes
 from udfs.kernels.boxes import event_share, union_volume, volumes
 from udfs.kernels.flow import best_balance
 from udfs.kernels.greedy import Filters
+from udfs.kernels.measure import Measure
 from udfs.kernels.nesting import nest
 
-__all__ = ["AssignmentPlan", "event_sample", "finish", "gathered", "leaf_filters", "nested_filters"]
+__all__ = ["AssignmentPlan", "event_measure", "event_sample", "finish", "gathered", "leaf_filters", "nested_filters"]
 
 TOLERANCE = 1e-9
 CELLS = 256
@@ -87,6 +88,14 @@ def event_sample(problem: AssignmentProblem) -> tuple[NDArray[np.float64], NDArr
         return None
     rows = problem.events.collect()
     return np.array([row["point"] for row in rows]), np.array([row["weight"] for row in rows])
+
+
+def event_measure(problem: AssignmentProblem) -> Measure:
+    """What a rectangle costs: its share of the event sample, or its volume."""
+    sample = event_sample(problem)
+    if sample is None:
+        return Measure.volume()
+    return Measure.events(*sample, np.array(problem.event_low), np.array(problem.event_high))
 
 
 def finish(

@@ -25,16 +25,15 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pubsub_graph.assignment.balance import balanced_plan
-from pubsub_graph.assignment.candidates import candidate_table, distinct_sets
-from pubsub_graph.assignment.plan import AssignmentPlan, event_sample
+from pubsub_graph.assignment.balance import check_feasibility
+from pubsub_graph.assignment.plan import AssignmentPlan, event_measure
 from pubsub_graph.assignment.problem import AssignmentProblem
 from pubsub_graph.assignment.settle import Survey, settle, survey
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.sampling import reservoir
-from udfs.kernels.flow import assign_sets, best_balance
+from udfs.kernels.flow import assign_sets
 from udfs.kernels.greedy import greedy, lbf_steps
 from udfs.kernels.latency import pack_sets, unpack_sets
 from udfs.kernels.measure import Measure
@@ -71,7 +70,7 @@ class SlpParams:
     ``gamma`` its threshold for subtrees. ``time_limit`` (seconds) ends the search early with the best plan so far."""
 
     seed: int = 0
-    effort: float = 30.0
+    effort: float = 15.0
     tries: int = 2
     sample: int = 160
     super_subscriptions: int = 5
@@ -101,19 +100,14 @@ def slp(
     previous: DataFrame | None = None,
 ) -> AssignmentPlan:
     """Plan by linear programs and local search. ``previous`` (subscriber_id, broker_id) is a plan to start from."""
-    limits, tree = problem.limits, problem.tree
+    limits = problem.limits
     deadline = time.time() + params.time_limit - progress.elapsed() if params.time_limit else None
-    with progress.stage("candidate sets"):
-        candidates = lineage.persist(candidate_table(problem))
-        sets = distinct_sets(candidates, len(tree.leaves))
-    with progress.stage("feasibility"):
-        balance = best_balance(sets.allowed, sets.counts, tree.share)
-    progress.tell("feasibility", candidate_sets=len(sets.keys), best_lbf=balance.lbf, unreachable=balance.unmet)
-    if balance.unmet or balance.lbf > limits.lbf_max * (1 + 1e-12):
-        return balanced_plan(problem, "slp", candidates, sets, balance, seed=params.seed, lineage=lineage, progress=progress)
+    prospect = check_feasibility(problem, "slp", seed=params.seed, lineage=lineage, progress=progress)
+    if prospect.plan is not None:
+        return prospect.plan
 
-    measure = _measure(problem)
-    aims = [aim for aim in lbf_steps(limits.lbf, limits.lbf_max) if aim >= balance.lbf * (1 - 1e-12)]
+    candidates, measure = prospect.candidates, event_measure(problem)
+    aims = [aim for aim in lbf_steps(limits.lbf, limits.lbf_max) if aim >= prospect.best.lbf * (1 - 1e-12)]
     with progress.stage("coreset"):
         core = _draw(problem, candidates, params)
     with progress.stage("linear programs"):
@@ -188,13 +182,6 @@ def _draw(problem: AssignmentProblem, candidates: DataFrame, params: SlpParams) 
     whole = problem.count <= max(size, MOST_ROWS)
     drawn = candidates if whole else reservoir(candidates, size, "subscriber_id", params.seed)
     return _core(drawn.collect(), leaves, weight=1.0, whole=whole)
-
-
-def _measure(problem: AssignmentProblem) -> Measure:
-    sample = event_sample(problem)
-    if sample is None:
-        return Measure.volume()
-    return Measure.events(*sample, np.array(problem.event_low), np.array(problem.event_high))
 
 
 # ---------------------------------------------------------------- where the search starts

@@ -38,6 +38,8 @@ SKIP = 0.01
 """How often a good leaf is passed over, so that the same rows do not always return to the same place."""
 COOLING = 100.0
 """The temperature falls by this factor from the first to the last move."""
+DEEP = 3
+"""What a move counts for where paths have interior brokers: it takes about as much longer."""
 CHUNK = 500_000
 """Moves between two looks at the clock."""
 
@@ -50,12 +52,12 @@ class Coreset:
     high: Floats
     weight: Floats
     start: Ints
-    leaf: Ints
+    leaf: NDArray[np.int32]
 
     @classmethod
     def of(cls, low: Floats, high: Floats, weight: Floats, allowed: NDArray[np.bool_]) -> Coreset:
         start = np.concatenate([[0], np.cumsum(allowed.sum(1))]).astype(np.int64)
-        leaf = np.nonzero(allowed)[1].astype(np.int64)
+        leaf = np.nonzero(allowed)[1].astype(np.int32)
         return cls(np.ascontiguousarray(low), np.ascontiguousarray(high), weight.astype(np.float64), start, leaf)
 
 
@@ -122,7 +124,7 @@ class _Shape(NamedTuple):
     row_high: Floats
     weight: Floats
     start: Ints
-    candidate: Ints
+    candidate: NDArray[np.int32]
     leaf_node: Ints
     paths: Ints
     children: Ints
@@ -150,6 +152,19 @@ class _Plan(NamedTuple):
     node_high: Floats
     node_count: Ints
     dirty: NDArray[np.bool_]
+
+
+class _Old(NamedTuple):
+    """The plan before a step, but for the rows' slots, which the list of moves restores."""
+
+    low: Floats
+    high: Floats
+    own: Floats
+    pair: Floats
+    load: Floats
+    node_low: Floats
+    node_high: Floats
+    node_count: Ints
 
 
 class _Space(NamedTuple):
@@ -189,6 +204,20 @@ def _draw(state):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    """All of an array; a plain loop compiles in a tenth of the time that an assignment to a slice takes."""
+    some, other = source.ravel(), target.ravel()
+    for i in range(some.shape[0]):
+        other[i] = some[i]
+
+
+@compiled
+def _copy_box(low, high, i, to_low, to_high, j):  # type: ignore[no-untyped-def]
+    for k in range(low.shape[1]):
+        to_low[j, k], to_high[j, k] = low[i, k], high[i, k]
+
+
+@compiled
 def _unlink(plan, row):  # type: ignore[no-untyped-def]
     p, n, slot = plan.before[row], plan.after[row], plan.slot_of[row]
     if p >= 0:
@@ -216,7 +245,7 @@ def _fit(shape, plan, slot):  # type: ignore[no-untyped-def]
     row = plan.head[slot]
     if row < 0:
         return
-    plan.low[slot], plan.high[slot] = shape.row_low[row], shape.row_high[row]
+    _copy_box(shape.row_low, shape.row_high, row, plan.low, plan.high, slot)
     row = plan.after[row]
     while row >= 0:
         for k in range(plan.low.shape[1]):
@@ -272,23 +301,22 @@ def _renew_interior(shape, plan, space, leaf_number):  # type: ignore[no-untyped
             if leaf >= 0:
                 for r in range(leaf * shape.alpha, leaf * shape.alpha + shape.alpha):
                     if plan.head[r] >= 0:
-                        space.child_low[count], space.child_high[count] = plan.low[r], plan.high[r]
+                        _copy_box(plan.low, plan.high, r, space.child_low, space.child_high, count)
                         count += 1
             else:
                 for r in range(plan.node_count[child]):
-                    space.child_low[count], space.child_high[count] = plan.node_low[child, r], plan.node_high[child, r]
+                    _copy_box(plan.node_low[child], plan.node_high[child], r, space.child_low, space.child_high, count)
                     count += 1
         count = merge_in_place(space.child_low, space.child_high, count, shape.alpha)
         for r in range(count):
-            plan.node_low[node, r], plan.node_high[node, r] = space.child_low[r], space.child_high[r]
+            _copy_box(space.child_low, space.child_high, r, plan.node_low[node], plan.node_high[node], r)
         plan.node_count[node] = count
 
 
 @compiled
-def _path_growth(shape, plan, space, leaf, low, high, limit, apply):  # type: ignore[no-untyped-def]
-    """Volume by which the interior nodes above a leaf grow to cover its box; with ``apply`` they do grow."""
+def _path_growth(shape, plan, space, leaf, limit, apply):  # type: ignore[no-untyped-def]
+    """Volume by which the interior nodes above a leaf grow to cover ``space.pending[0]``; with ``apply`` they do grow."""
     pending, total = 1, 0.0
-    space.pending_low[0], space.pending_high[0] = low, high
     for hop in range(1, shape.paths.shape[1]):
         node = shape.paths[leaf, hop]
         if node < 0 or pending == 0 or total > limit:
@@ -298,7 +326,8 @@ def _path_growth(shape, plan, space, leaf, low, high, limit, apply):  # type: ig
         if apply:
             node_low, node_high = plan.node_low[node], plan.node_high[node]
         else:
-            node_low[:count], node_high[:count] = plan.node_low[node, :count], plan.node_high[node, :count]
+            for r in range(count):
+                _copy_box(plan.node_low[node], plan.node_high[node], r, node_low, node_high, r)
         changed = 0
         for p in range(pending):
             growth, changed, count = insert_box(
@@ -307,7 +336,8 @@ def _path_growth(shape, plan, space, leaf, low, high, limit, apply):  # type: ig
             total += growth
         if apply:
             plan.node_count[node] = count
-        space.pending_low[:changed], space.pending_high[:changed] = space.next_low[:changed], space.next_high[:changed]
+        for p in range(changed):
+            _copy_box(space.next_low, space.next_high, p, space.pending_low, space.pending_high, p)
         pending = changed
     return total
 
@@ -361,7 +391,7 @@ def _nearest_slot(shape, plan, leaf, row):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _take_out(shape, plan, space, leaf_number, state):  # type: ignore[no-untyped-def]
+def _take_out(shape, plan, space, state):  # type: ignore[no-untyped-def]
     """Empty or peel the slot of a random row and up to two slots near it that the row could use: how many rows are out."""
     anchor, out = int(_draw(state) * plan.slot_of.shape[0]), 0
     home = plan.slot_of[anchor]
@@ -388,7 +418,6 @@ def _take_out(shape, plan, space, leaf_number, state):  # type: ignore[no-untype
         _fit(shape, plan, slot)
         _renew_leaf(shape, plan, space, slot // shape.alpha)
         _mark_path(shape, plan, slot // shape.alpha)
-    _renew_interior(shape, plan, space, leaf_number)
     space.undone[0] = out
     return out
 
@@ -416,18 +445,19 @@ def _put_in(shape, plan, space, row, row_own, price, state):  # type: ignore[no-
         if growth + extra >= least:
             continue
         if deep and growth > 0.0:
-            space.box_low[:], space.box_high[:] = shape.row_low[row], shape.row_high[row]
-            if where >= 0 and plan.head[where] >= 0:
-                for k in range(plan.low.shape[1]):
-                    space.box_low[k] = min(plan.low[where, k], space.box_low[k])
-                    space.box_high[k] = max(plan.high[where, k], space.box_high[k])
-            growth += _path_growth(shape, plan, space, i, space.box_low, space.box_high, least - growth - extra, False)
+            _copy_box(row_low, row_high, row, space.pending_low, space.pending_high, 0)
+            if where >= 0 and head[where] >= 0:
+                for k in range(low.shape[1]):
+                    space.pending_low[0, k] = min(low[where, k], row_low[row, k])
+                    space.pending_high[0, k] = max(high[where, k], row_high[row, k])
+            growth += _path_growth(shape, plan, space, i, least - growth - extra, False)
         if growth + extra < least:
             least, leaf, slot = growth + extra, i, where
             if least == 0.0:
                 break
     if leaf < 0:
         return False
+    keep = -1
     if slot == -2:
         _, keep, slot = _cheapest_pair(shape, plan, space, leaf * shape.alpha)
         while plan.head[slot] >= 0:
@@ -440,11 +470,9 @@ def _put_in(shape, plan, space, row, row_own, price, state):  # type: ignore[no-
             _link(plan, moved, keep)
         for k in range(plan.low.shape[1]):
             plan.low[keep, k], plan.high[keep, k] = min(plan.low[keep, k], plan.low[slot, k]), max(plan.high[keep, k], plan.high[slot, k])
-        if deep:
-            _path_growth(shape, plan, space, leaf, plan.low[keep], plan.high[keep], np.inf, True)
     changed = plan.head[slot] < 0
     if changed:
-        plan.low[slot], plan.high[slot] = shape.row_low[row], shape.row_high[row]
+        _copy_box(row_low, row_high, row, low, high, slot)
     for k in range(plan.low.shape[1]):
         if shape.row_low[row, k] < plan.low[slot, k]:
             plan.low[slot, k], changed = shape.row_low[row, k], True
@@ -455,9 +483,25 @@ def _put_in(shape, plan, space, row, row_own, price, state):  # type: ignore[no-
     if changed:
         _renew_leaf(shape, plan, space, leaf)
         if deep:
-            _path_growth(shape, plan, space, leaf, plan.low[slot], plan.high[slot], np.inf, True)
+            for grown in (keep, slot):
+                if grown >= 0:
+                    _copy_box(low, high, grown, space.pending_low, space.pending_high, 0)
+                    _path_growth(shape, plan, space, leaf, np.inf, True)
             _mark_path(shape, plan, leaf)
     return True
+
+
+@compiled
+def _copy_plan(source, target):  # type: ignore[no-untyped-def]
+    """From a ``_Plan`` to an ``_Old``, or back."""
+    _copy(source.low, target.low)
+    _copy(source.high, target.high)
+    _copy(source.own, target.own)
+    _copy(source.pair, target.pair)
+    _copy(source.load, target.load)
+    _copy(source.node_low, target.node_low)
+    _copy(source.node_high, target.node_high)
+    _copy(source.node_count, target.node_count)
 
 
 @compiled
@@ -511,28 +555,19 @@ def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignor
     for i in range(leaves):
         _renew_leaf(shape, plan, space, i)
         _mark_path(shape, plan, i)
-    _renew_interior(shape, plan, space, leaf_number)
-
-    key[:out] = -row_own[space.removed[:out]]
-    order = np.argsort(key[:out])
     price = (plan.own.sum() + row_own.max()) / leaves + 1e-300
-    for a in range(out):
-        space.undone[0] = 0
-        _put_in(shape, plan, space, space.removed[order[a]], row_own[space.removed[order[a]]], price, state)
-    _renew_interior(shape, plan, space, leaf_number)
-    total, beyond = _cost(shape, plan)
-    price = total / leaves
-    unit = total / leaves
-    cost = total + price * beyond
-    best, best_total, best_beyond = cost, total, beyond
-    best_slot = slot_of.copy()
 
-    old_low, old_high, old_own, old_pair, old_load = plan.low.copy(), plan.high.copy(), plan.own.copy(), plan.pair.copy(), plan.load.copy()
-    old_node_low, old_node_high, old_node_count = plan.node_low.copy(), plan.node_high.copy(), plan.node_count.copy()
-    done = 0
-    while done < moves:
-        out = _take_out(shape, plan, space, leaf_number, state)
-        by = _draw(state)
+    best_slot, best, best_total, best_beyond, cost, unit = slot_of.copy(), np.inf, np.inf, np.inf, np.inf, 0.0
+    old = _Old(
+        plan.low.copy(), plan.high.copy(), plan.own.copy(), plan.pair.copy(), plan.load.copy(),
+        plan.node_low.copy(), plan.node_high.copy(), plan.node_count.copy(),
+    )  # fmt: skip
+    done, by, first = 0, 0.0, True  # the first step puts in the rows that wait, and stays whatever it costs
+    while first or done < moves:
+        if not first:
+            out = _take_out(shape, plan, space, state)
+            done += (out + 1) * (DEEP if depth > 1 else 1)
+            by = _draw(state)
         for a in range(out):
             row = space.removed[a]
             if by < 0.4:
@@ -542,27 +577,32 @@ def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignor
             else:
                 key[a] = _draw(state)
         order = np.argsort(key[:out])
-        done += out + 1
         whole = True
-        for a in range(out):
-            row = space.removed[order[a]]
-            whole = whole and _put_in(shape, plan, space, row, row_own[row], price, state)
-        _renew_interior(shape, plan, space, leaf_number)
+        for half in range(2):  # each function is called in one place: the compiler copies it to every place it is called from
+            if half:
+                for a in range(out):
+                    row = space.removed[order[a]]
+                    space.undone[0] = 0 if first else space.undone[0]
+                    whole = _put_in(shape, plan, space, row, row_own[row], price, state) and whole
+                    if not whole and not first:
+                        break
+            _renew_interior(shape, plan, space, leaf_number)
         total, beyond = _cost(shape, plan)
-        warmth = unit * heat_first * (heat_last / heat_first) ** (done / moves)
-        if whole and total + price * beyond < cost - warmth * np.log(_draw(state) + 1e-300):
+        if first:
+            price = unit = total / leaves
+        warmth = unit * heat_first * (heat_last / heat_first) ** (done / max(moves, 1))
+        if first or (whole and total + price * beyond < cost - warmth * np.log(_draw(state) + 1e-300)):
             cost = total + price * beyond
             if cost < best * (1.0 - 1e-12):
                 best, best_total, best_beyond = cost, total, beyond
-                best_slot[:] = slot_of
-            old_low[:], old_high[:], old_own[:], old_pair[:], old_load[:] = plan.low, plan.high, plan.own, plan.pair, plan.load
-            old_node_low[:], old_node_high[:], old_node_count[:] = plan.node_low, plan.node_high, plan.node_count
+                _copy(slot_of, best_slot)
+            _copy_plan(plan, old)
         else:
             for a in range(space.undone[0] - 1, -1, -1):
                 row = space.undo_row[a]
                 if slot_of[row] >= 0:
                     _unlink(plan, row)
                 _link(plan, row, space.undo_slot[a])
-            plan.low[:], plan.high[:], plan.own[:], plan.pair[:], plan.load[:] = old_low, old_high, old_own, old_pair, old_load
-            plan.node_low[:], plan.node_high[:], plan.node_count[:] = old_node_low, old_node_high, old_node_count
+            _copy_plan(old, plan)
+        first = False
     return best_slot, best_beyond, best_total

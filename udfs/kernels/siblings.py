@@ -53,6 +53,8 @@ class Preliminary:
     high: Floats
     bound: float
     """Of the linear program, relative to the sample and its candidate rectangles."""
+    value: float
+    """Cost of the fractional filters that were rounded; above the bound where the dual's ascent did not close the gap."""
     exponent: float
     cover: Bools
     """(rows, siblings): the sibling is in time for the row and holds a rectangle around it."""
@@ -112,7 +114,7 @@ def rounded_filters(
         chosen = drop_rectangles(chosen, box_low, box_high, rows.allowed, instance.inside, rows.weight, capacity, alpha)
     sibling, rectangle = np.nonzero(chosen)
     cover = cover_matrix(chosen, rows.allowed, instance.inside)
-    return Preliminary(sibling, box_low[rectangle], box_high[rectangle], solution.bound, exponent, cover)
+    return Preliminary(sibling, box_low[rectangle], box_high[rectangle], solution.bound, solution.value, exponent, cover)
 
 
 def printed_filters(rows: Rows, capacity: Floats, alpha: int, *, super_subscriptions: int, measure: Measure, seed: int) -> Preliminary | None:
@@ -127,7 +129,7 @@ def printed_filters(rows: Rows, capacity: Floats, alpha: int, *, super_subscript
         return None
     sibling, rectangle = np.nonzero(chosen)
     cover = cover_matrix(chosen, rows.allowed, instance.inside)
-    return Preliminary(sibling, box_low[rectangle], box_high[rectangle], solution.bound, exponent, cover)
+    return Preliminary(sibling, box_low[rectangle], box_high[rectangle], solution.bound, solution.value, exponent, cover)
 
 
 def _instance(
