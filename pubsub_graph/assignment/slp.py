@@ -70,7 +70,7 @@ class SlpParams:
     ``gamma`` its threshold for subtrees. ``time_limit`` (seconds) ends the search early with the best plan so far."""
 
     seed: int = 0
-    effort: float = 15.0
+    effort: float = 10.0
     tries: int = 2
     sample: int = 160
     super_subscriptions: int = 5

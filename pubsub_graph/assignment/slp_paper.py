@@ -79,9 +79,9 @@ def slp_paper(problem: AssignmentProblem, params: SlpPaperParams, lineage: Linea
     What the paper leaves open. An iteration is repeated at most 6 times while invalid, then the stage is given up. The
     desired load factor is raised to the first step that any assignment can keep, which a flow tells beforehand; where
     none can keep the largest, Balance's plan is returned and no program is solved. Where FilterAssign returns bottom the
-    flow runs on the children in time instead, and subscribers that the flow leaves out at the largest factor take the child in time
-    with most room: the plan is complete, ``bottom`` in its metrics says where and why, and ``feasible`` is what its
-    constraints say.
+    flow runs on the children in time instead. Subscribers that the flow leaves out at the largest factor may go to any
+    child in time; others make room for them as far as they can, and the least full child takes the rest. So the plan is
+    complete, ``bottom`` in its metrics says where and why, and ``feasible`` is what its constraints say.
     """
     limits, tree = problem.limits, problem.tree
     prospect = check_feasibility(problem, "slp-paper", seed=params.seed, lineage=lineage, progress=progress)
@@ -296,25 +296,26 @@ class _Descent:
                 left += unplaced
                 self._fail(node, f"the flow leaves {unplaced} of {level.members[node]} subscribers without a child that covers them at lbf_max {beta:.4g}")
         self.progress.tell(f"level {level.number} assigned", cover_sets=len(sets.keys), unplaced=left)
-        given = hand_back(covered, "cover", sets, flow).withColumnRenamed("leaf", "target")
-        load = flow.sum(0)
-        if left:
-            self.unplaced += left
-            given, load = self._spill(level, self.lineage.persist(given), load)
-        return given, load
+        self.unplaced += left
+        return self._spill(level, covered, sets, flow) if left else (_hand_on(covered, "cover", sets, flow), flow.sum(0))
 
-    def _spill(self, level: _Level, given: DataFrame, load: Ints) -> tuple[DataFrame, Ints]:
-        """The best effort for those without a place: into what room the children in time have left, then over it."""
-        out = given.where("target < 0").drop("target")
-        sets = sets_of(out.groupBy("near").count(), "near", len(level.targets))
-        flow = np.zeros(sets.allowed.shape, dtype=np.int64)
-        for node, columns, own in self._blocks(level, sets):
-            flow[np.ix_(own, columns)] = spill(
-                self.tree, node, level.members[node], self.problem.count,
-                sets.allowed[np.ix_(own, columns)], sets.counts[own], self.betas[-1], load[columns],
-            )
-        again = hand_back(out, "near", sets, flow).withColumnRenamed("leaf", "target")
-        return given.where("target >= 0").drop("near").unionByName(again), load + flow.sum(0)
+    def _spill(self, level: _Level, covered: DataFrame, sets: CandidateSets, flow: Ints) -> tuple[DataFrame, Ints]:
+        """The best effort for those without a place: a flow that lets them go to any child in time, and others make room.
+
+        As many of a set have a place as before, so they are the same subscribers, and the others the same others.
+        """
+        first = self.lineage.persist(_hand_on(covered, "cover", sets, flow))
+        others = sets_of(first.where("target < 0").groupBy("near").count(), "near", len(level.targets))
+        self.lineage.drop(first)
+        placed, moved, second = flow.sum(1), np.zeros_like(flow), np.zeros(others.allowed.shape, dtype=np.int64)
+        for (node, columns, own), (_, _, rest) in zip(self._blocks(level, sets), self._blocks(level, others), strict=True):
+            allowed = np.concatenate([sets.allowed[np.ix_(own, columns)], others.allowed[np.ix_(rest, columns)]])
+            counts = np.concatenate([placed[own], others.counts[rest]])
+            dealt = spill(self.tree, node, level.members[node], self.problem.count, allowed, counts, self.betas[-1])
+            moved[np.ix_(own, columns)], second[np.ix_(rest, columns)] = dealt[: len(own)], dealt[len(own) :]
+        given = self.lineage.persist(_hand_on(covered, "cover", sets, moved))
+        again = _hand_on(given.where("target < 0").drop("target"), "near", others, second)
+        return given.where("target >= 0").drop("near").unionByName(again), moved.sum(0) + second.sum(0)
 
     def _blocks(self, level: _Level, sets: CandidateSets) -> list[tuple[int, Ints, Ints]]:
         """(node, its children's numbers, its sets): a set belongs to the broker whose children it names."""
@@ -323,6 +324,10 @@ class _Descent:
             columns = np.flatnonzero(self.tree.parent[level.targets] == node)
             blocks.append((node, columns, np.flatnonzero(sets.allowed[:, columns].any(1))))
         return blocks
+
+
+def _hand_on(table: DataFrame, key: str, sets: CandidateSets, flow: Ints) -> DataFrame:
+    return hand_back(table, key, sets, flow).withColumnRenamed("leaf", "target")
 
 
 def _array(values: Ints) -> Column:

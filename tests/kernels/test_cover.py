@@ -83,12 +83,11 @@ def test_targets_beyond_the_rows_leaves_cover_nothing():
     assert holding_box(np.array([200, 1]), low, low + 1, np.array([1, 5, 70]), box, box + 1).tolist() == [-1, 0]
 
 
-@pytest.mark.xfail(strict=True, reason="a target beyond the bytes of the sets is read from and written to the next row")
-def test_targets_beyond_the_bytes_of_the_sets_cover_nothing():
+def test_targets_beyond_the_bits_of_the_sets_are_an_error():
     allowed = np.array([[255], [255], [0]], dtype=np.uint8)[:2]  # what the second row reads past its end is the third's
     low = np.array([[0.0], [5.0]])
-    found = cover_sets(allowed, low, low + 1, np.array([8]), np.zeros((1, 1)), np.ones((1, 1)))
-    assert found.tolist() == [[0], [0]]
+    with pytest.raises(ValueError, match="target 8 is beyond the 8 bits"):
+        cover_sets(allowed, low, low + 1, np.array([8]), np.zeros((1, 1)), np.ones((1, 1)))
 
 
 def test_a_leaf_that_no_box_belongs_to():

@@ -31,7 +31,7 @@ VOLUME = Measure.volume()
 
 def evaluate(core, tree, capacity, alpha, slot, measure=VOLUME):
     """(load beyond capacity, measure of every broker's rectangles), from the slots alone."""
-    low, high = measure.map(core.low), measure.map(core.high)
+    low, high = measure.map(core.low, core.high)
     boxes, total = {}, 0.0
     for node in range(len(tree.parent) - 1, 0, -1):
         if node in tree.leaves:
@@ -198,7 +198,6 @@ def intervals(*at):
 TWO = broker_tree(-1, 0, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="load beyond capacity is priced at the mean cost of a leaf, also for the best plan kept: a cheap overloaded one wins")
 def test_a_start_within_capacity_stays_within():
     core, start = intervals(0, 1, 100, 101, 102, 103), np.array([0, 0, 0, 1, 1, 1])
     found = improve(core, TWO, np.full(2, 3.0), 1, start, VOLUME, moves=2000, heat=0.1, seed=1)
@@ -215,7 +214,6 @@ def test_an_overloaded_start_is_worked_back_into_its_limits():
             assert_valid(found, core, TREES[name], np.full(4, 15.0), 2)
 
 
-@pytest.mark.xfail(strict=True, reason="interior growth is a volume of grid cells, added to shares of events: it drowns the price on load")
 def test_an_overloaded_start_is_worked_back_by_events_too():
     """Events are uniform, so a search by volume does nearly the same work; it ends with nothing beyond capacity."""
     core, rng = instance(1, 4, 60, density=1.0, weighted=False)
@@ -229,14 +227,12 @@ def test_an_overloaded_start_is_worked_back_by_events_too():
     assert by_events.cost < 1.15 * evaluate(core, TREES["unbalanced"], capacity, 2, by_volume.slot, measure)[1]
 
 
-@pytest.mark.xfail(strict=True, reason="the price of load does not rise: where each row moved costs more than a mean leaf, the plan stays overloaded")
 def test_an_overloaded_start_is_worked_back_whatever_it_costs():
     core, start = intervals(0, 1, 2, 100, 101, 102), np.array([0, 0, 0, 1, 1, 1])
     found = improve(core, TWO, np.array([2.0, 4.0]), 1, start, VOLUME, moves=20_000, heat=0.5, seed=1)
     assert found.overload == 0.0
 
 
-@pytest.mark.xfail(strict=True, reason="a plan that costs nothing has a price of 0 on load")
 def test_an_overloaded_start_of_points_is_worked_back():
     points = np.arange(4.0)[:, None]
     core = Coreset.of(points, points, np.ones(4), np.ones((4, 2), dtype=bool))
@@ -320,7 +316,6 @@ def test_no_time_left(monkeypatch):
         assert found.moves == done and (start == -1).all() and time.time() - began < 20
 
 
-@pytest.mark.xfail(strict=True, raises=ZeroDivisionError, reason="the temperature falls by a ratio of two temperatures")
 def test_without_heat_only_better_steps_stay():
     core, rng = instance(16, 3, 30)
     start, capacity = random_slots(core, rng, 2), np.full(3, 12.0)

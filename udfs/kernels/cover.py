@@ -15,6 +15,8 @@ Ints = NDArray[np.int64]
 
 def cover_sets(allowed: NDArray[np.uint8], low: Floats, high: Floats, target: Ints, box_low: Floats, box_high: Floats) -> NDArray[np.uint8]:
     """The bits of ``allowed`` (as packed by ``pack_sets``) whose target has a box around the row."""
+    if len(target) and target.max() >= 8 * allowed.shape[1]:
+        raise ValueError(f"target {target.max()} is beyond the {8 * allowed.shape[1]} bits of a set")
     return _cover_sets(np.ascontiguousarray(allowed), low, high, target.astype(np.int64), np.ascontiguousarray(box_low), np.ascontiguousarray(box_high))
 
 

@@ -2,7 +2,8 @@
 
 With events, coordinates are mapped to positions on a grid of the events' quantiles (a monotone map, so boxes contain each
 other after it as before it), and a box is measured by the corners of a summed-area table, interpolated between grid
-lines: a few look-ups instead of a scan of the events.
+lines: a few look-ups instead of a scan of the events. Boxes are closed: a coordinate that events share has a second line
+just above it, and faces are moved outwards by a little more than that, so that events on a face count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["Measure", "box_measure"]
 
 Floats = NDArray[np.float64]
 CELLS = 1 << 16
-"""About how many cells the grid has in all: 256 x 256 in two dimensions, 40 a side in three."""
+"""About how many cells the grid has in all: 256 x 256 in two dimensions, 40 a side in three; more where events share coordinates."""
+HAIR = 1e-7
+"""How far faces are moved outwards, as a share of the extent."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Measure:
     table: Floats
     sides: NDArray[np.int64]
     lines: tuple[Floats, ...] = ()
+    hair: tuple[float, ...] = ()
 
     @classmethod
     def volume(cls) -> Measure:
@@ -37,29 +41,36 @@ class Measure:
     def events(cls, points: Floats, weights: Floats, low: Floats, high: Floats) -> Measure:
         """Shares of the weighted ``points``; ``low`` and ``high`` are the corners of the box around all subscriptions."""
         dims = points.shape[1]
-        a_side = max(2, round(CELLS ** (1 / dims)))
-        lines = []
+        quantiles = np.linspace(0, 1, max(2, round(CELLS ** (1 / dims)) + 1))
+        lines, hairs = [], []
         for k in range(dims):
-            inner = np.quantile(points[:, k], np.linspace(0, 1, a_side + 1))
-            reach = max(high[k] - low[k], 1e-300)
-            ends = [min(low[k], inner[0]) - 1e-6 * reach, max(high[k], inner[-1]) + 1e-6 * reach]
-            lines.append(np.unique(np.concatenate([inner, ends])))
+            begin, end = min(low[k], points[:, k].min()), max(high[k], points[:, k].max())
+            hair = HAIR * (end - begin) or HAIR * max(abs(begin), 1.0)
+            values, count = np.unique(points[:, k], return_counts=True)
+            shared = np.intersect1d(np.quantile(points[:, k], quantiles, method="nearest"), values[count > 1])
+            ends = [begin - 2 * hair, end + 2 * hair]
+            lines.append(np.unique(np.concatenate([np.quantile(points[:, k], quantiles), shared, shared + hair / 2, ends])))
+            hairs.append(hair)
         counts, _ = np.histogramdd(points, bins=lines, weights=weights)
         table = np.zeros([len(line) for line in lines])
         table[tuple(slice(1, None) for _ in lines)] = counts / weights.sum()
         for axis in range(dims):
             np.cumsum(table, axis=axis, out=table)
-        return cls(np.ascontiguousarray(table).ravel(), np.array(table.shape, dtype=np.int64), tuple(lines))
+        return cls(np.ascontiguousarray(table).ravel(), np.array(table.shape, dtype=np.int64), tuple(lines), tuple(hairs))
 
-    def map(self, corners: Floats) -> Floats:
-        """Coordinates in which ``box_measure`` measures; the same ones for volumes."""
+    def map(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """Boxes in the coordinates in which ``box_measure`` measures; the same ones for volumes."""
         if not self.lines:
-            return np.ascontiguousarray(corners)
-        return np.stack([np.interp(corners[:, k], line, np.arange(len(line))) for k, line in enumerate(self.lines)], axis=1)
+            return np.ascontiguousarray(low), np.ascontiguousarray(high)
+        faces = []
+        for corners, outwards in ((low, -1.0), (high, 1.0)):
+            moved = [np.interp(corners[:, k] + outwards * self.hair[k], line, np.arange(len(line))) for k, line in enumerate(self.lines)]
+            faces.append(np.stack(moved, axis=1))
+        return faces[0], faces[1]
 
     def of(self, low: Floats, high: Floats) -> Floats:
         """The measure of each box, in the coordinates of the subscriptions."""
-        return _measures(self.map(low), self.map(high), self.table, self.sides)
+        return _measures(*self.map(low, high), self.table, self.sides)
 
 
 @compiled

@@ -47,18 +47,18 @@ def rising_flow(tree: BrokerTree, node: int, rows: int, total: int, covers: Bool
     return best, betas[high], 0
 
 
-def spill(tree: BrokerTree, node: int, rows: int, total: int, allowed: Bools, counts: Ints, beta: float, load: Ints) -> Ints:
-    """Places for subscribers beyond a flow: into the room that ``load`` leaves at ``beta``, the rest to the least full child allowed."""
+def spill(tree: BrokerTree, node: int, rows: int, total: int, allowed: Bools, counts: Ints, beta: float) -> Ints:
+    """A place for everyone: by a flow at ``beta`` as far as it goes, those it leaves out at the least full child allowed."""
     room = _room(tree, node, rows, total, beta)
-    flow, _, _ = assign_sets(allowed, counts, np.maximum(room - load, 0))
-    full = load + flow.sum(0)
+    flow, _, _ = assign_sets(allowed, counts, room)
+    load = flow.sum(0)
     for s in np.flatnonzero(flow.sum(1) < counts):
         left, children = int(counts[s] - flow[s].sum()), np.flatnonzero(allowed[s])
         part = -(-left // PARTS)
         while left > 0:
-            child = children[np.argmin(full[children] / np.maximum(room[children], 1))]
+            child = children[np.argmin(load[children] / np.maximum(room[children], 1))]
             given = min(part, left)
             flow[s, child] += given
-            full[child] += given
+            load[child] += given
             left -= given
     return flow

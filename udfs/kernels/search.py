@@ -40,8 +40,10 @@ COOLING = 100.0
 """The temperature falls by this factor from the first to the last move."""
 DEEP = 3
 """What a move counts for where paths have interior brokers: it takes about as much longer."""
-CHUNK = 500_000
-"""Moves between two looks at the clock."""
+CHUNK, CHUNKS = 500_000, 10
+"""Most moves between two looks at the clock and at the load, and the fewest such stretches."""
+DEARER = 4.0
+"""By what the price on load rises after a stretch that ends with load beyond capacity."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,17 @@ def improve(
     worse than the start. The same seed gives the same moves; ``deadline`` (a ``time.time()``) ends them early.
     """
     shape = _Shape(
-        measure.map(coreset.low), measure.map(coreset.high), coreset.weight, coreset.start, coreset.leaf,
-        tree.leaves, tree.paths, *_children(tree), capacity.astype(np.float64), alpha, measure.table, measure.sides,
+        *measure.map(coreset.low, coreset.high), coreset.weight, coreset.start, coreset.leaf,
+        tree.leaves, tree.paths, *_children(tree), capacity.astype(np.float64), alpha, measure.table, measure.sides, 1.0 / float(np.prod(measure.sides - 1.0)),
     )  # fmt: skip
     current = slot.astype(np.int64).copy()
-    best, done, chunk = None, 0, 0
+    best, done, chunk, dearer = None, 0, 0, 1.0
     while best is None or (done < moves and (deadline is None or time.time() < deadline)):
-        size = min(CHUNK, moves - done)
+        size = min(CHUNK, -(-moves // CHUNKS), moves - done)
         first, last = (heat * COOLING ** (-at / max(moves, 1)) for at in (done, done + size))
         state = np.array([(seed + 1) * 0x9E3779B97F4A7C15 + chunk * 0xD1B54A32D192ED03 & (1 << 64) - 1 | 1], dtype=np.uint64)
-        slots, beyond, cost = _search(shape, current, size, first, last, state)
+        slots, beyond, cost, still_beyond = _search(shape, current, size, first, last, dearer, state)
+        dearer = dearer * DEARER if still_beyond > 0 else 1.0
         if best is None or (beyond, cost) < (best.overload, best.cost):
             best = Found(slots, cost, beyond, done + size)
         done, chunk = done + size, chunk + 1
@@ -133,6 +136,8 @@ class _Shape(NamedTuple):
     alpha: int
     table: Floats
     sides: Ints
+    unit: float
+    """What a unit of volume measures: 1, or a cell's share of the events' grid."""
 
 
 class _Plan(NamedTuple):
@@ -315,7 +320,10 @@ def _renew_interior(shape, plan, space, leaf_number):  # type: ignore[no-untyped
 
 @compiled
 def _path_growth(shape, plan, space, leaf, limit, apply):  # type: ignore[no-untyped-def]
-    """Volume by which the interior nodes above a leaf grow to cover ``space.pending[0]``; with ``apply`` they do grow."""
+    """By how much the interior nodes above a leaf grow to cover ``space.pending[0]``; with ``apply`` they do grow.
+
+    Where there are events this is the volume on their grid, as a share of all of it.
+    """
     pending, total = 1, 0.0
     for hop in range(1, shape.paths.shape[1]):
         node = shape.paths[leaf, hop]
@@ -333,7 +341,7 @@ def _path_growth(shape, plan, space, leaf, limit, apply):  # type: ignore[no-unt
             growth, changed, count = insert_box(
                 node_low, node_high, count, shape.alpha, space.pending_low[p], space.pending_high[p], space.next_low, space.next_high, changed
             )
-            total += growth
+            total += growth * shape.unit
         if apply:
             plan.node_count[node] = count
         for p in range(changed):
@@ -517,8 +525,11 @@ def _cost(shape, plan):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignore[no-untyped-def]
-    """(best slots, load beyond capacity, cost); ``slot_of`` is left at the plan of the last step."""
+def _search(shape, slot_of, moves, heat_first, heat_last, dearer, state):  # type: ignore[no-untyped-def]
+    """(best slots, their load beyond capacity, their cost, load beyond capacity at the end).
+
+    ``slot_of`` is left at the plan of the last step. Of two plans the one with less load beyond capacity is better.
+    """
     rows, dims = shape.row_low.shape
     leaves, depth = shape.paths.shape
     slots, nodes, alpha = leaves * shape.alpha, shape.child_start.shape[0] - 1, shape.alpha
@@ -555,14 +566,19 @@ def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignor
     for i in range(leaves):
         _renew_leaf(shape, plan, space, i)
         _mark_path(shape, plan, i)
-    price = (plan.own.sum() + row_own.max()) / leaves + 1e-300
+    around_low, around_high = shape.row_low[0].copy(), shape.row_high[0].copy()
+    for row in range(rows):
+        for k in range(dims):
+            around_low[k], around_high[k] = min(around_low[k], shape.row_low[row, k]), max(around_high[k], shape.row_high[row, k])
+    floor = dearer * (1e-6 * box_measure(around_low, around_high, shape.table, shape.sides) / leaves + 1e-300)
+    price = dearer * (plan.own.sum() + row_own.max()) / leaves + floor
 
-    best_slot, best, best_total, best_beyond, cost, unit = slot_of.copy(), np.inf, np.inf, np.inf, np.inf, 0.0
+    best_slot, best_total, best_beyond, cost, unit = slot_of.copy(), np.inf, np.inf, np.inf, 0.0
     old = _Old(
         plan.low.copy(), plan.high.copy(), plan.own.copy(), plan.pair.copy(), plan.load.copy(),
         plan.node_low.copy(), plan.node_high.copy(), plan.node_count.copy(),
     )  # fmt: skip
-    done, by, first = 0, 0.0, True  # the first step puts in the rows that wait, and stays whatever it costs
+    done, by, at_end, first = 0, 0.0, 0.0, True  # the first step puts in the rows that wait, and stays whatever it costs
     while first or done < moves:
         if not first:
             out = _take_out(shape, plan, space, state)
@@ -589,12 +605,12 @@ def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignor
             _renew_interior(shape, plan, space, leaf_number)
         total, beyond = _cost(shape, plan)
         if first:
-            price = unit = total / leaves
-        warmth = unit * heat_first * (heat_last / heat_first) ** (done / max(moves, 1))
+            price, unit = dearer * total / leaves + floor, total / leaves
+        warmth = unit * heat_first * (heat_last / heat_first) ** (done / max(moves, 1)) if heat_first > 0.0 else 0.0
         if first or (whole and total + price * beyond < cost - warmth * np.log(_draw(state) + 1e-300)):
-            cost = total + price * beyond
-            if cost < best * (1.0 - 1e-12):
-                best, best_total, best_beyond = cost, total, beyond
+            cost, at_end = total + price * beyond, beyond
+            if beyond < best_beyond - 1e-9 or (beyond <= best_beyond + 1e-9 and total < best_total * (1.0 - 1e-12)):
+                best_total, best_beyond = total, beyond
                 _copy(slot_of, best_slot)
             _copy_plan(plan, old)
         else:
@@ -605,4 +621,4 @@ def _search(shape, slot_of, moves, heat_first, heat_last, state):  # type: ignor
                 _link(plan, row, space.undo_slot[a])
             _copy_plan(old, plan)
         first = False
-    return best_slot, best_beyond, best_total
+    return best_slot, best_beyond, best_total, at_end
