@@ -56,7 +56,7 @@ def test_exact_where_faces_lie_on_grid_lines(dims):
         sides.append(line[np.sort(rng.choice(usable, (100, 2)), axis=1)])
     low, high = (np.stack([side[:, end] for side in sides], axis=1) for end in (0, 1))
     expected = shares(low, high, points, weights)
-    assert measure.of(low, high) == pytest.approx(expected, abs=1e-5)
+    assert measure.of(low, high) == pytest.approx(expected, abs=1e-5 + (dims == 1) * weights.max() / weights.sum())  # in one dimension lines go through events
     assert (expected > 0.05).sum() > 5
 
 
