@@ -74,7 +74,8 @@ def slp_paper(problem: AssignmentProblem, params: SlpPaperParams, lineage: Linea
     the optimum, latency and nesting hold strictly, and the expected filter complexity exceeds alpha by a factor of at
     most 2 ln |S_a| before adjustment, which restores it. Nothing bounds the loss from merging, from adjustment, or on deeper trees.
     Beyond 20 siblings (or where the program is large) LPRelax is solved by ascent of its dual, whose average stands for the
-    optimal y: the guarantee then holds up to the gap between the two, 3% where the ascent ended by itself.
+    optimal y: the guarantee then holds up to the gap between bound and average (``lp_gap`` of each iteration in the metrics'
+    ``log``), 3% where the ascent ended by itself; the average meets the constraints only in the limit.
 
     What the paper leaves open. An iteration is repeated at most 6 times while invalid, then the stage is given up. The
     desired load factor is raised to the first step that any assignment can keep, which a flow tells beforehand; where
@@ -209,9 +210,8 @@ class _Descent:
         for node, search in searches.items():
             if not search.outcome:
                 children = int((tree.parent == node).sum())
-                samples[node] = Sample(
-                    search.size, params.sample * children, attempts(search.size), (params.seed * 1_000_003 + node) * 1_009 + self.rounds * 31
-                )
+                seed = ((params.seed * 1_000_003 + node) * 1_000_003 + self.rounds) * 64  # below it, a number for each attempt
+                samples[node] = Sample(search.size, params.sample * children, attempts(search.size), seed)
                 q[node], pool[node] = sample_size(search.g), samples[node].slice * samples[node].attempts
         draws = {
             "q": Draw(q, {node: least_key(searches[node].exponents, q[node]) for node in q}, 2 * self.rounds, "weight"),
@@ -304,9 +304,8 @@ class _Descent:
 
         As many of a set have a place as before, so they are the same subscribers, and the others the same others.
         """
-        first = self.lineage.persist(_hand_on(covered, "cover", sets, flow))
-        others = sets_of(first.where("target < 0").groupBy("near").count(), "near", len(level.targets))
-        self.lineage.drop(first)
+        out = _hand_on(covered, "cover", sets, flow).where("target < 0")
+        others = sets_of(out.groupBy("near").count(), "near", len(level.targets))
         placed, moved, second = flow.sum(1), np.zeros_like(flow), np.zeros(others.allowed.shape, dtype=np.int64)
         for (node, columns, own), (_, _, rest) in zip(self._blocks(level, sets), self._blocks(level, others), strict=True):
             allowed = np.concatenate([sets.allowed[np.ix_(own, columns)], others.allowed[np.ix_(rest, columns)]])
