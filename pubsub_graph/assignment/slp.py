@@ -50,13 +50,13 @@ LEAST_ROWS, MOST_ROWS = 4_000, 24_000
 """Size of the coreset's uniform sample, whatever the number of leaves; up to MOST_ROWS subscribers are taken whole."""
 ROUNDS = ((0.03, 0.03), (0.04, 0.03), (0.08, 0.03), (0.15, 0.03), (0.25, 0.03), (0.25, 0.02), (0.20, 0.005))
 """Each round's share of the moves, and its first temperature."""
-CLOSING = (0.02, 0.003)
+CLOSING = (0.04, 0.005)
 CLOSING_ROUNDS = 12
 RAISE_AFTER = 4
-"""Closing rounds that keep the desired load factor; each one after them takes a step towards the largest."""
+"""Closing rounds for load alone that keep the desired load factor; each one after them takes a step towards the largest."""
 ENLARGE = 0.2
 """Most uncovered subscribers that join the coreset in a round, as a share of it."""
-SLACK = 0.97
+SLACK = 0.95
 """Share of the leaves' capacity that the plan of a sample may use; the sample's loads are not exactly everyone's."""
 MOVES_A_ROW = 3_000
 NEAR = 1.0005
@@ -285,20 +285,25 @@ class _Rounds:
 
     def run(self, starts: list[Ints], bound: float) -> _Settled:
         """The rounds, then closing rounds as long as a plan that is better than the best complete one misses someone."""
-        last = None
+        last, raised = None, 0
         for number, (share, heat) in enumerate([*ROUNDS, *[CLOSING] * CLOSING_ROUNDS]):
-            closing, late = number - len(ROUNDS), self._late()
+            closing, late = number >= len(ROUNDS), self._late()
             if self.best is not None and (late or self.best.cost <= NEAR * bound):
                 break
-            if closing >= 0 and last is not None and self.best is not None and self.best.cost <= last.cost:
-                break
-            aim = self.aims[min(max(0, closing - RAISE_AFTER), len(self.aims) - 1)]
+            if closing and last is not None:
+                if self.best is not None and self.best.cost <= last.cost:
+                    break
+                if last.survey.uncovered:  # who was uncovered is only put in: rectangles grow, and nobody else is lost
+                    share = 0.0
+                else:
+                    raised += 1
+            aim = self.aims[min(max(0, raised - RAISE_AFTER), len(self.aims) - 1)]
             found = self._search(starts if number == 0 else [self.core.slot], number, 0 if late else int(share * self.moves), heat)
             self.core.slot = found.slot
             last = self._survey(found, number, bound, aim)
             if last.unmet == 0 and (self.best is None or last.cost < self.best.cost):
                 self.best = last
-            self._mend(last, number, everything=closing >= 0 or late)
+            self._mend(last, number, everything=number + 1 >= len(ROUNDS) or late)
         if self.best is not None:
             return self.best
         assert last is not None
@@ -333,7 +338,7 @@ class _Rounds:
         unplaced = int(seen.sets.counts.sum()) - placed
         if unplaced:
             needed = float(capacity[blocking].sum())
-            self.room[blocking] *= max(0.85, needed / (needed + unplaced)) * (0.995 if self.log and self.log[-1]["unplaced"] else 1.0)
+            self.room[blocking] *= 0.99 * max(0.8, (needed / (needed + unplaced)) ** 2)
         said = {
             "coreset": len(self.core.ids), "uncovered": seen.uncovered, "unplaced": unplaced, "plan": found.cost,
             "bound": bound, "lbf": lbf, "seconds": round(self.progress.elapsed(), 1),
