@@ -126,6 +126,27 @@ def test_events_are_planned_for(spark, flat):
     assert report.recomputed["bandwidth"] < through
 
 
+@pytest.mark.parametrize("dims", [1, 3, 4])
+def test_subscriptions_of_other_dimensions(spark, flat, dims):
+    """Boxes in d dimensions: the flat workload's places, with subscriptions around points of a few clusters."""
+    brokers, subscribers = flat
+    rng = np.random.default_rng(dims)
+    centre = rng.uniform(0, 100, (8, dims))
+    rows = []
+    for row in subscribers.orderBy("subscriber_id").collect():
+        middle = centre[row["subscriber_id"] % 8] + rng.normal(0, 4, dims)
+        half = rng.uniform(1, 5, dims)
+        rows.append((row["subscriber_id"], row["location"], (middle - half).tolist(), (middle + half).tolist(), row["max_latency"]))
+    tables = brokers, spark.createDataFrame(rows, SUBSCRIBERS)
+    problem = make_problem(*tables, Limits())
+    plan = planned(problem)
+    assert plan.feasible
+    holds(tables, plan)
+    greedy = gr_star(problem, GreedyParams(), Lineage(), Progress(quiet=True)).metrics
+    assert plan.metrics["bandwidth"] < greedy["bandwidth"]
+    assert 0 < plan.metrics["fractional_bound"] <= plan.metrics["bandwidth_sum"] * (1 + 1e-9)
+
+
 def test_last_hop_latency(spark, flat):
     problem = make_problem(*flat, Limits(latency="last-hop", max_delay=2.0))
     holds(flat, planned(problem))

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame
 
 from pubsub_graph.assignment.candidates import CandidateSets, candidate_table, distinct_sets, hand_back
 from pubsub_graph.assignment.plan import AssignmentPlan, finish, leaf_filters
-from pubsub_graph.assignment.problem import AssignmentProblem
+from pubsub_graph.assignment.problem import AssignmentProblem, Limits
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from udfs.assignment import PLACED, place
 from udfs.kernels.flow import Balance, best_balance
 
-__all__ = ["BalanceParams", "Prospect", "balance", "balanced_plan", "check_feasibility"]
+__all__ = ["BalanceParams", "Prospect", "balance", "balanced_plan", "look_ahead"]
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,41 @@ class BalanceParams:
 
 def balance(problem: AssignmentProblem, params: BalanceParams, lineage: Lineage, progress: Progress) -> AssignmentPlan:
     """The least load balance factor that the latency limits allow, proved by the flow that fails one step below it."""
-    tree = problem.tree
+    prospect = look_ahead(problem, lineage, progress)
+    return balanced_plan(problem, "balance", prospect, seed=params.seed, lineage=lineage, progress=progress)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a flow on candidate sets tells before a planner starts."""
+
+    candidates: DataFrame
+    """Kept for the planner's rounds."""
+    sets: CandidateSets
+    best: Balance
+
+    def within(self, limits: Limits) -> bool:
+        """Whether some assignment keeps latency and the largest load factor."""
+        return self.best.unmet == 0 and self.best.lbf <= limits.lbf_max * (1 + 1e-12)
+
+
+def look_ahead(problem: AssignmentProblem, lineage: Lineage, progress: Progress) -> Prospect:
     with progress.stage("candidate sets"):
-        candidates = candidate_table(problem)
-        sets = distinct_sets(candidates, len(tree.leaves))
-    progress.tell("candidate sets", sets=len(sets.keys))
-    with progress.stage("flow"):
-        best = best_balance(sets.allowed, sets.counts, tree.share)
-    progress.tell("flow", best_lbf=best.lbf, unreachable=best.unmet)
-    return balanced_plan(problem, "balance", candidates, sets, best, seed=params.seed, lineage=lineage, progress=progress)
+        candidates = lineage.persist(candidate_table(problem))
+        sets = distinct_sets(candidates, len(problem.tree.leaves))
+    with progress.stage("feasibility"):
+        best = best_balance(sets.allowed, sets.counts, problem.tree.share)
+    progress.tell("feasibility", candidate_sets=len(sets.keys), best_lbf=best.lbf, unreachable=best.unmet)
+    return Prospect(candidates, sets, best)
 
 
 def balanced_plan(
-    problem: AssignmentProblem,
-    algorithm: str,
-    candidates: DataFrame,
-    sets: CandidateSets,
-    best: Balance,
-    *,
-    seed: int,
-    lineage: Lineage,
-    progress: Progress,
+    problem: AssignmentProblem, algorithm: str, prospect: Prospect, *, seed: int, lineage: Lineage, progress: Progress
 ) -> AssignmentPlan:
     """The plan of a balanced flow; also what another planner writes as best effort when no plan can keep the limits."""
-    limits, tree = problem.limits, problem.tree
+    limits, tree, sets, best = problem.limits, problem.tree, prospect.sets, prospect.best
     with progress.stage("filters"):
-        given = hand_back(candidates, "candidates", sets, best.flow)
+        given = hand_back(prospect.candidates, "candidates", sets, best.flow)
         placed = lineage.persist(given.mapInArrow(place(tree, limits.max_delay, limits.last_hop), PLACED))
         filters = leaf_filters(problem, placed)
     extra = {
@@ -63,27 +72,4 @@ def balanced_plan(
         "unreachable_subscribers": best.unmet,
         "bottleneck_brokers": tree.leaf_ids[best.tight_leaves].tolist(),
     }
-    return finish(problem, algorithm, placed, filters, seed=seed, lineage=lineage, progress=progress, extra=extra)
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """What a flow tells before a planner starts. ``plan`` is the best effort, where no plan can keep the limits."""
-
-    candidates: DataFrame
-    best: Balance
-    plan: AssignmentPlan | None
-
-
-def check_feasibility(problem: AssignmentProblem, algorithm: str, *, seed: int, lineage: Lineage, progress: Progress) -> Prospect:
-    """The candidates, kept for the planner's rounds, and whether any assignment keeps latency and the largest load factor."""
-    with progress.stage("candidate sets"):
-        candidates = lineage.persist(candidate_table(problem))
-        sets = distinct_sets(candidates, len(problem.tree.leaves))
-    with progress.stage("feasibility"):
-        best = best_balance(sets.allowed, sets.counts, problem.tree.share)
-    progress.tell("feasibility", candidate_sets=len(sets.keys), best_lbf=best.lbf, unreachable=best.unmet)
-    plan = None
-    if best.unmet or best.lbf > problem.limits.lbf_max * (1 + 1e-12):
-        plan = balanced_plan(problem, algorithm, candidates, sets, best, seed=seed, lineage=lineage, progress=progress)
-    return Prospect(candidates, best, plan)
+    return finish(problem, algorithm, placed, filters, seed=seed, lineage=lineage, progress=progress, extra=extra, best=best)

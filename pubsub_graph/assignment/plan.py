@@ -17,7 +17,7 @@ from pubsub_graph.progress import Progress
 from pubsub_graph.tables import FILTERS
 from udfs.assignment import LEAF_BOXES, leaf_boxes
 from udfs.kernels.boxes import event_share, union_volume, volumes
-from udfs.kernels.flow import best_balance
+from udfs.kernels.flow import Balance, best_balance
 from udfs.kernels.greedy import Filters
 from udfs.kernels.measure import Measure
 from udfs.kernels.nesting import nest
@@ -108,8 +108,12 @@ def finish(
     lineage: Lineage,
     progress: Progress,
     extra: dict[str, Any] | None = None,
+    best: Balance | None = None,
 ) -> AssignmentPlan:
-    """Measure places and filters (one pass) and make the plan. ``placed`` should be kept by ``lineage``: it is read again."""
+    """Measure places and filters (one pass) and make the plan. ``placed`` should be kept by ``lineage``: it is read again.
+
+    ``best`` is what a flow on candidate sets found, if the planner has run it; else it is run when the advice needs it.
+    """
     tree, limits = problem.tree, problem.limits
     delay = F.when(F.col("shortest") > 0, F.col("latency") / F.col("shortest") - 1).otherwise(
         F.when(F.col("latency") > 0, F.lit(float("inf"))).otherwise(0.0)
@@ -156,7 +160,7 @@ def finish(
     advice = ""
     if violations:
         with progress.stage("why it is not feasible"):
-            advice = _advice(problem, late, factor, overloaded, metrics)
+            advice = _advice(problem, late, factor, overloaded, best or _best(problem), metrics)
     metrics["seconds"] = {**{name: round(value, 3) for name, value in progress.seconds.items()}, "total": round(progress.elapsed(), 3)}
     spark = problem.subscribers.sparkSession
     ids = spark.createDataFrame([(i, int(b)) for i, b in enumerate(tree.leaf_ids)], "leaf int, broker_id bigint")
@@ -182,11 +186,14 @@ def _bandwidth(problem: AssignmentProblem, filters: Filters) -> tuple[float, flo
     return union, total
 
 
-def _advice(problem: AssignmentProblem, late: int, factor: np.ndarray, overloaded: int, metrics: dict[str, Any]) -> str:
+def _best(problem: AssignmentProblem) -> Balance:
+    sets = distinct_sets(candidate_table(problem), len(problem.tree.leaves))
+    return best_balance(sets.allowed, sets.counts, problem.tree.share)
+
+
+def _advice(problem: AssignmentProblem, late: int, factor: np.ndarray, overloaded: int, best: Balance, metrics: dict[str, Any]) -> str:
     """What fails, by how much, and what would help: the best load factor any plan can reach, from a flow."""
     limits, lines = problem.limits, []
-    sets = distinct_sets(candidate_table(problem), len(problem.tree.leaves))
-    best = best_balance(sets.allowed, sets.counts, problem.tree.share)
     metrics["best_lbf"] = best.lbf
     metrics["unreachable_subscribers"] = best.unmet
     if late:

@@ -16,7 +16,7 @@ from pubsub_graph.assignment.problem import AssignmentProblem
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from udfs.assignment import LEAF_BOXES, PLACED, place
-from udfs.kernels.flow import assign_sets
+from udfs.kernels.flow import Balance, assign_sets
 from udfs.kernels.greedy import Filters
 from udfs.kernels.tree import BrokerTree
 from udfs.slp import COVER, COVERED, SEATED, Boxes, best_boxes, cover_counts, covered_by, seat
@@ -65,6 +65,7 @@ def settle(
     lineage: Lineage,
     progress: Progress,
     extra: dict[str, Any],
+    best: Balance,
 ) -> AssignmentPlan:
     """The plan whose leaves have the rectangles ``boxes``: subscribers go where the flow at ``lbf`` sends their cover set.
 
@@ -79,7 +80,7 @@ def settle(
         seated = lineage.persist(placed.mapInArrow(seat(boxes), SEATED))
     with progress.stage("filters"):
         filters = shrunk_filters(problem, seated)
-    return finish(problem, algorithm, seated.drop("slot"), filters, seed=seed, lineage=lineage, progress=progress, extra=extra)
+    return finish(problem, algorithm, seated.drop("slot"), filters, seed=seed, lineage=lineage, progress=progress, extra=extra, best=best)
 
 
 def shrunk_filters(problem: AssignmentProblem, seated: DataFrame) -> Filters:

@@ -5,7 +5,7 @@ assigns subscribers to brokers that cover them, filters are adjusted. What diffe
 
 - The coreset carries the whole plan. Its rows are distributed down the tree by linear programs (all subtrees of a level in
   one grouped map), and a local search lowers the cost of that plan; Gr* on the coreset is a second start, and the
-  better one goes on. So the plan is never worse than Gr* on the coreset.
+  better one goes on.
 - A round is one pass over the subscribers with the filters broadcast: uncovered subscribers join the coreset, and leaves
   that a flow on the cover sets finds too small get less of the coreset's load. Rounds end when a plan covers everyone
   and its flow places everyone: latency and load hold exactly, for all subscribers, not for a sample.
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pubsub_graph.assignment.balance import check_feasibility
+from pubsub_graph.assignment.balance import balanced_plan, look_ahead
 from pubsub_graph.assignment.plan import AssignmentPlan, event_measure
 from pubsub_graph.assignment.problem import AssignmentProblem
 from pubsub_graph.assignment.settle import Survey, settle, survey
@@ -47,7 +47,7 @@ __all__ = ["SlpParams", "slp"]
 Ints = NDArray[np.int64]
 
 LEAST_ROWS, MOST_ROWS = 4_000, 24_000
-"""Size of the coreset's uniform sample, whatever the number of leaves; up to MOST_ROWS subscribers are taken whole."""
+"""Size of the coreset's uniform sample (but at least 40 rows a leaf); up to MOST_ROWS subscribers are taken whole."""
 ROUNDS = ((0.03, 0.03), (0.04, 0.03), (0.08, 0.03), (0.15, 0.03), (0.25, 0.03), (0.25, 0.02), (0.20, 0.005))
 """Each round's share of the moves, and its first temperature."""
 CLOSING = (0.04, 0.005)
@@ -102,16 +102,16 @@ def slp(
     """Plan by linear programs and local search. ``previous`` (subscriber_id, broker_id) is a plan to start from."""
     limits = problem.limits
     deadline = time.time() + params.time_limit - progress.elapsed() if params.time_limit else None
-    prospect = check_feasibility(problem, "slp", seed=params.seed, lineage=lineage, progress=progress)
-    if prospect.plan is not None:
-        return prospect.plan
+    prospect = look_ahead(problem, lineage, progress)
+    if not prospect.within(limits):
+        return balanced_plan(problem, "slp", prospect, seed=params.seed, lineage=lineage, progress=progress)
 
     candidates, measure = prospect.candidates, event_measure(problem)
     aims = [aim for aim in lbf_steps(limits.lbf, limits.lbf_max) if aim >= prospect.best.lbf * (1 - 1e-12)]
     with progress.stage("coreset"):
         core = _draw(problem, candidates, params)
     with progress.stage("linear programs"):
-        leaf, bound, notes = _descend(problem, candidates, core, params, aims, measure, lineage, progress)
+        leaf, bound, notes = _descend(problem, candidates, core, params, aims, measure, progress)
         core.slot = start_slots(leaf, core.low, core.high, limits.alpha)
         starts = [core.slot, _greedy_start(problem, core, aims[0])]
         if previous is not None:
@@ -130,7 +130,7 @@ def slp(
         "time_limit_reached": deadline is not None and time.time() >= deadline,
     }
     plan = settle(problem, "slp", candidates, settled.boxes, settled.survey, settled.lbf,
-                  seed=params.seed, lineage=lineage, progress=progress, extra=extra)  # fmt: skip
+                  seed=params.seed, lineage=lineage, progress=progress, extra=extra, best=prospect.best)  # fmt: skip
     if found > 0:
         plan.metrics["gap"] = plan.metrics["bandwidth"] / found - 1
     return plan
@@ -194,7 +194,6 @@ def _descend(
     params: SlpParams,
     aims: list[float],
     measure: Measure,
-    lineage: Lineage,
     progress: Progress,
 ) -> tuple[Ints, float, list[dict[str, Any]]]:
     """The coreset's rows from the root down to leaves, a level at a time: (leaf of each row, bound of the first level, notes).

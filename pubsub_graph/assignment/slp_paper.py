@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pubsub_graph.assignment.balance import check_feasibility
+from pubsub_graph.assignment.balance import balanced_plan, look_ahead
 from pubsub_graph.assignment.candidates import CandidateSets, hand_back, sets_of
 from pubsub_graph.assignment.plan import AssignmentPlan, event_measure, finish
 from pubsub_graph.assignment.problem import AssignmentProblem
@@ -85,11 +85,12 @@ def slp_paper(problem: AssignmentProblem, params: SlpPaperParams, lineage: Linea
     complete, ``bottom`` in its metrics says where and why, and ``feasible`` is what its constraints say.
     """
     limits, tree = problem.limits, problem.tree
-    prospect = check_feasibility(problem, "slp-paper", seed=params.seed, lineage=lineage, progress=progress)
-    if prospect.plan is not None:
+    prospect = look_ahead(problem, lineage, progress)
+    if not prospect.within(limits):
         reason = f"no assignment in time keeps lbf_max {limits.lbf_max:g}: best {prospect.best.lbf:.6g}, {prospect.best.unmet} unreachable"
-        prospect.plan.metrics.update(iterations=0, bottom=[{"node": int(tree.broker_id[0]), "reason": reason}])
-        return prospect.plan
+        effort = balanced_plan(problem, "slp-paper", prospect, seed=params.seed, lineage=lineage, progress=progress)
+        effort.metrics.update(iterations=0, bottom=[{"node": int(tree.broker_id[0]), "reason": reason}])
+        return effort
     betas = [beta for beta in _rising(limits.lbf, limits.lbf_max) if beta >= prospect.best.lbf * (1 - 1e-12)]
     descent = _Descent(problem, params, betas, lineage, progress)
     done = descent.run(prospect.candidates)
@@ -106,7 +107,7 @@ def slp_paper(problem: AssignmentProblem, params: SlpPaperParams, lineage: Linea
     }
     if descent.root_bound is not None:
         extra["fractional_bound" if tree.height[0] == 1 else "root_bound"] = descent.root_bound
-    plan = finish(problem, "slp-paper", placed, filters, seed=params.seed, lineage=lineage, progress=progress, extra=extra)
+    plan = finish(problem, "slp-paper", placed, filters, seed=params.seed, lineage=lineage, progress=progress, extra=extra, best=prospect.best)
     if extra.get("fractional_bound", 0) > 0:
         plan.metrics["gap"] = plan.metrics["bandwidth"] / extra["fractional_bound"] - 1
     return plan

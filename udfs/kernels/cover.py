@@ -15,13 +15,13 @@ Ints = NDArray[np.int64]
 
 def cover_sets(allowed: NDArray[np.uint8], low: Floats, high: Floats, target: Ints, box_low: Floats, box_high: Floats) -> NDArray[np.uint8]:
     """The bits of ``allowed`` (as packed by ``pack_sets``) whose target has a box around the row."""
-    if len(target) and target.max() >= 8 * allowed.shape[1]:
-        raise ValueError(f"target {target.max()} is beyond the {8 * allowed.shape[1]} bits of a set")
+    _check_targets(allowed, target)
     return _cover_sets(np.ascontiguousarray(allowed), low, high, target.astype(np.int64), np.ascontiguousarray(box_low), np.ascontiguousarray(box_high))
 
 
 def any_cover(allowed: NDArray[np.uint8], low: Floats, high: Floats, target: Ints, box_low: Floats, box_high: Floats) -> NDArray[np.bool_]:
     """Whether ``cover_sets`` would leave the row a target; much faster, as most rows are in one of the first, large boxes."""
+    _check_targets(allowed, target)
     order = np.argsort(-np.prod(box_high - box_low, axis=1), kind="stable")
     return _any_cover(np.ascontiguousarray(allowed), low, high, target[order].astype(np.int64), box_low[order], box_high[order])
 
@@ -33,39 +33,37 @@ def holding_box(leaf: Ints, low: Floats, high: Floats, target: Ints, box_low: Fl
     return _holding_box(leaf, low, high, order, ends, np.ascontiguousarray(box_low), np.ascontiguousarray(box_high))
 
 
+def _check_targets(allowed: NDArray[np.uint8], target: Ints) -> None:
+    if len(target) and target.max() >= 8 * allowed.shape[1]:
+        raise ValueError(f"target {target.max()} is beyond the {8 * allowed.shape[1]} bits of a set")
+
+
+@compiled
+def _around(low, high, j, box_low, box_high, b):  # type: ignore[no-untyped-def]
+    """Whether box b holds row j."""
+    inside = True
+    for k in range(low.shape[1]):
+        inside = inside and low[j, k] >= box_low[b, k] and high[j, k] <= box_high[b, k]
+    return inside
+
+
 @compiled
 def _cover_sets(allowed, low, high, target, box_low, box_high):  # type: ignore[no-untyped-def]
-    rows, dims = low.shape
     out = np.zeros_like(allowed)
-    for j in range(rows):
+    for j in range(low.shape[0]):
         for b in range(target.shape[0]):
             byte, bit = target[b] >> 3, np.uint8(1 << (target[b] & 7))
-            if not allowed[j, byte] & bit or out[j, byte] & bit:
-                continue
-            inside = True
-            for k in range(dims):
-                if low[j, k] < box_low[b, k] or high[j, k] > box_high[b, k]:
-                    inside = False
-                    break
-            if inside:
+            if allowed[j, byte] & bit and not out[j, byte] & bit and _around(low, high, j, box_low, box_high, b):
                 out[j, byte] |= bit
     return out
 
 
 @compiled
 def _any_cover(allowed, low, high, target, box_low, box_high):  # type: ignore[no-untyped-def]
-    rows, dims = low.shape
-    out = np.zeros(rows, dtype=np.bool_)
-    for j in range(rows):
+    out = np.zeros(low.shape[0], dtype=np.bool_)
+    for j in range(low.shape[0]):
         for b in range(target.shape[0]):
-            if not allowed[j, target[b] >> 3] & np.uint8(1 << (target[b] & 7)):
-                continue
-            inside = True
-            for k in range(dims):
-                if low[j, k] < box_low[b, k] or high[j, k] > box_high[b, k]:
-                    inside = False
-                    break
-            if inside:
+            if allowed[j, target[b] >> 3] & np.uint8(1 << (target[b] & 7)) and _around(low, high, j, box_low, box_high, b):
                 out[j] = True
                 break
     return out
@@ -73,17 +71,10 @@ def _any_cover(allowed, low, high, target, box_low, box_high):  # type: ignore[n
 
 @compiled
 def _holding_box(leaf, low, high, order, ends, box_low, box_high):  # type: ignore[no-untyped-def]
-    rows, dims = low.shape
-    out = np.full(rows, -1, dtype=np.int64)
-    for j in range(rows):
+    out = np.full(low.shape[0], -1, dtype=np.int64)
+    for j in range(low.shape[0]):
         for at in range(ends[leaf[j]], ends[leaf[j] + 1]):
-            b = order[at]
-            inside = True
-            for k in range(dims):
-                if low[j, k] < box_low[b, k] or high[j, k] > box_high[b, k]:
-                    inside = False
-                    break
-            if inside:
-                out[j] = b
+            if _around(low, high, j, box_low, box_high, order[at]):
+                out[j] = order[at]
                 break
     return out
