@@ -17,7 +17,7 @@ from pyspark.sql.utils import AnalysisException
 from pubsub_graph.errors import BadInput, examples
 
 __all__ = [
-    "ASSIGNMENT", "BROKERS", "EVENTS", "FILTERS", "SUBSCRIBERS",
+    "ASSIGNMENT", "BROKERS", "EDGES", "EVENTS", "FILTERS", "INTERESTS", "SUBSCRIBERS",
     "Check", "Tables", "conform", "duplicated_ids", "failed_checks", "vector_problem",
 ]  # fmt: skip
 
@@ -33,6 +33,8 @@ SUBSCRIBERS = _schema(subscriber_id=LongType(), location=VECTOR, low=VECTOR, hig
 EVENTS = _schema(point=VECTOR, weight=DoubleType())
 ASSIGNMENT = _schema(subscriber_id=LongType(), broker_id=LongType(), latency=DoubleType())
 FILTERS = _schema(broker_id=LongType(), low=VECTOR, high=VECTOR)
+INTERESTS = _schema(node_id=LongType(), topic_id=LongType())
+EDGES = _schema(src=LongType(), dst=LongType())
 METRICS = _schema(json=StringType())
 
 METRICS_FILE = "metrics.json"
