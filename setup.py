@@ -49,6 +49,8 @@ setup(
     entry_points={
         "console_scripts": ["pubsub-graph = jobs.cli:main"],
         # what a Databricks wheel task looks up by name; no commands called `generate` or `verify` in anyone's PATH
-        "packages": ["generate = jobs.generate:main", "assign = jobs.assign:main", "verify = jobs.verify:main"],
+        "packages": [
+            "generate = jobs.generate:main", "assign = jobs.assign:main", "topics = jobs.topics:main", "verify = jobs.verify:main"
+        ],
     },
 )

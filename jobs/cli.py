@@ -12,6 +12,7 @@ __all__ = ["main"]
 JOBS = {
     "generate": "make a workload of the papers, or a real one",
     "assign": "plan which broker serves each subscriber, with which filters",
+    "topics": "plan which nodes link up so that every topic is connected at a low degree",
     "verify": "check a plan against the definitions",
     "compare": "print the measures of several plans side by side",
 }

@@ -1,4 +1,4 @@
-"""Carrier of the workload kernels: ids in, subscribers out."""
+"""Carriers of the workload kernels: ids in, subscribers or interests out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 from udfs.arrow import ints, lists
+from udfs.kernels.topic_workload import TopicModel
 from udfs.kernels.workload import Rows
 
-__all__ = ["GENERATED", "Workload", "subscribers_of"]
+__all__ = ["GENERATED", "INTERESTS_GENERATED", "Workload", "interests_of_nodes", "subscribers_of"]
 
 GENERATED = StructType(
     [StructField("subscriber_id", LongType())]
     + [StructField(name, ArrayType(DoubleType())) for name in ("location", "low", "high")]
     + [StructField("max_latency", DoubleType())]
 )
+INTERESTS_GENERATED = StructType([StructField("node_id", LongType()), StructField("topic_id", LongType())])
 
 
 class Workload(Protocol):
@@ -40,5 +42,16 @@ def subscribers_of(workload: Workload) -> Callable[[Iterable[pa.RecordBatch]], I
                 pa.array(rows.max_latency, from_pandas=True),
             ]  # fmt: skip
             yield pa.RecordBatch.from_arrays(columns, names=GENERATED.names)
+
+    return batches
+
+
+def interests_of_nodes(model: TopicModel) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """For ``mapInArrow`` over a column ``id``: a row for each topic a node wants."""
+
+    def batches(stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in stream:
+            node, topic = model.rows(ints(batch["id"]))
+            yield pa.RecordBatch.from_arrays([pa.array(node), pa.array(topic)], names=INTERESTS_GENERATED.names)
 
     return batches

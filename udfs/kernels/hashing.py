@@ -30,7 +30,8 @@ def hash_ids(seed: int, stream: int, ids: NDArray[np.int64]) -> NDArray[np.uint6
 
 def uniforms(seed: int, stream: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """One number in (0, 1) an id; never 0 or 1, so logarithms are safe."""
-    return ((hash_ids(seed, stream, ids) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    drawn = ((hash_ids(seed, stream, ids) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return np.minimum(drawn, 1.0 - 2.0**-53)  # the largest one would be rounded to 1
 
 
 def normals(seed: int, stream: int, ids: NDArray[np.int64], columns: int) -> NDArray[np.float64]:
