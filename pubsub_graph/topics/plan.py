@@ -19,7 +19,7 @@ from udfs.topics import BOUND, bound_degree
 
 __all__ = ["TopicsPlan", "finish", "lower_bound", "single_task"]
 
-BOUND_PAIRS = 100_000_000
+BOUND_PAIRS = 20_000_000
 """Pairs of nodes with a common topic that the lower bound looks at; more popular topics are left out of it."""
 
 

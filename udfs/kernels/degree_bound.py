@@ -16,7 +16,8 @@ from udfs.kernels.merge import Interests
 __all__ = ["degree_bound"]
 
 EXPONENTS = (0.0, 0.5, 1.0, 2.0)
-BLOCK_CELLS = 4_000_000
+BLOCK_PAIRS = 4_000_000
+"""Pairs of nodes with a common topic that are held at once, about."""
 MOST_DEGREE = 256
 
 
@@ -25,25 +26,34 @@ def degree_bound(interests: Interests) -> int:
     sizes = np.bincount(interests.topic, minlength=interests.topics)
     if sizes.max(initial=0) < 2:
         return 0
+    wanted = sparse.csr_matrix(
+        (np.ones(len(interests.topic), dtype=np.float32), interests.topic, interests.start), shape=(interests.nodes, interests.topics)
+    )
+    weights = [np.maximum(sizes, 1).astype(np.float64) ** -exponent for exponent in EXPONENTS]
+    served = np.zeros((len(weights), min(MOST_DEGREE, interests.nodes - 1)))
+    pairs = np.add.reduceat(np.append(sizes[interests.topic], 0), interests.start[:-1]) * (np.diff(interests.start) > 0)
+    ends = np.searchsorted(np.cumsum(pairs), np.arange(BLOCK_PAIRS, pairs.sum() + BLOCK_PAIRS, BLOCK_PAIRS), side="right")
+    begin = 0
+    for end in np.unique(np.minimum(np.maximum(ends, 1), interests.nodes)):
+        if end > begin:
+            for i, weight in enumerate(weights):
+                served[i] += _served(wanted, weight.astype(np.float32), begin, int(end), served.shape[1])
+            begin = int(end)
     best = 2 if sizes.max() > 2 else 1  # a tree of three nodes or more has a node of degree two
-    dense = len(interests.topic) * 20 > interests.nodes * interests.topics
-    return max(best, *(_bound(interests, sizes, exponent, dense) for exponent in EXPONENTS))
+    for weight, most in zip(weights, served, strict=True):
+        needed = 2.0 * float((weight * np.maximum(sizes - 1, 0)).sum())
+        enough = np.flatnonzero(most * (1 + 1e-5) >= needed)
+        best = max(best, int(enough[0]) + 1 if len(enough) else len(most) + 1)
+    return best
 
 
-def _bound(interests: Interests, sizes: np.ndarray, exponent: float, dense: bool) -> int:
-    weight = np.maximum(sizes, 1).astype(np.float64) ** -exponent
-    n, most = interests.nodes, min(MOST_DEGREE, interests.nodes - 1)
-    needed = 2.0 * float((weight * np.maximum(sizes - 1, 0)).sum())
-    wanted = sparse.csr_matrix((np.ones(len(interests.topic), dtype=np.float32), interests.topic, interests.start), shape=(n, interests.topics))
-    weighted = wanted.multiply(weight[None, :].astype(np.float32)).tocsr()
-    other = wanted.toarray().T if dense else wanted.T.tocsc()
-    served = np.zeros(most)
-    rows = max(1, BLOCK_CELLS // n)
-    for begin in range(0, n, rows):
-        block = weighted[begin : begin + rows]
-        shared = block.toarray() @ other if dense else (block @ other).toarray()
-        shared[np.arange(len(shared)), begin + np.arange(len(shared))] = 0.0
-        largest = -np.sort(-np.partition(shared, n - most, axis=1)[:, n - most :], axis=1)
-        served += np.cumsum(largest.sum(0, dtype=np.float64))
-    enough = np.flatnonzero(served * (1 + 1e-6) >= needed)
-    return int(enough[0]) + 1 if len(enough) else most + 1
+def _served(wanted: sparse.csr_matrix, weight: np.ndarray, begin: int, end: int, most: int) -> np.ndarray:
+    """For D = 1, 2, ...: the sum over the nodes from ``begin`` to ``end`` of the D largest weights that they share with others."""
+    shared = (wanted[begin:end].multiply(weight[None, :]).tocsr() @ wanted.T).tocoo()
+    other = shared.col != shared.row + begin
+    row, value = shared.row[other], shared.data[other]
+    order = np.lexsort((-value, row))
+    row, value = row[order], value[order]
+    rank = np.arange(len(row)) - np.searchsorted(row, np.arange(end - begin))[row]
+    kept = rank < most
+    return np.cumsum(np.bincount(rank[kept], weights=value[kept], minlength=most))
