@@ -1,3 +1,3 @@
 """Plans publish/subscribe overlays on Spark: DataFrames in, a verified plan out."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -19,7 +19,7 @@ FORBIDDEN_IMPORTS = {
     "udfs/kernels": ("pyspark", "graphframes", "pubsub_graph", "jobs", "udfs!kernels"),
     "udfs": ("pubsub_graph", "jobs"),
     "pubsub_graph": ("jobs",),
-    "pubsub_graph/verify": ("udfs", "pubsub_graph.assignment"),
+    "pubsub_graph/verify": ("udfs", "pubsub_graph.assignment", "pubsub_graph.topics", "pubsub_graph.components"),
 }
 PRESET_KEYS = {"alpha", "max_delay", "lbf", "lbf_max", "epsilon"}
 
