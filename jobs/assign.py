@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lbf-max", type=float, default=default.lbf_max, help="largest load balance factor")
     parser.add_argument("--latency", choices=["path", "last-hop"], default=default.latency, help="what the limit bounds")
     search = SlpParams()
-    parser.add_argument("--effort", type=float, default=search.effort, help="slp: length of the local search, in millions of moves")
+    parser.add_argument("--effort", type=float, help="slp: length of the local search, in millions of moves (30 on one level, 10 on a tree)")
     parser.add_argument("--tries", type=int, default=search.tries, help="slp: searches side by side, the best is kept")
     parser.add_argument("--time-limit", type=float, help="slp: seconds after which the best plan so far is taken")
     parser.add_argument("--start", help="slp: folder of a plan to start from")

@@ -59,18 +59,21 @@ ENLARGE = 0.2
 SLACK = 0.95
 """Share of the leaves' capacity that the plan of a sample may use; the sample's loads are not exactly everyone's."""
 MOVES_A_ROW = 3_000
+EFFORT = {False: 30.0, True: 10.0}
+"""Millions of moves unless told otherwise: on one level, and on a deeper tree, whose bound is weak anyway."""
 NEAR = 1.0005
 """A plan this close to its bound is not searched further."""
 
 
 @dataclass(frozen=True)
 class SlpParams:
-    """``effort`` is the length of the local search, in millions of moves; ``tries`` searches run side by side, the best
+    """``effort`` is the length of the local search, in millions of moves (None: 30 on one level, 10 on a deeper tree);
+    ``tries`` searches run side by side, the best
     is kept in every round. ``sample`` is the coreset's size in rows a leaf, ``super_subscriptions`` the paper's k and
     ``gamma`` its threshold for subtrees. ``time_limit`` (seconds) ends the search early with the best plan so far."""
 
     seed: int = 0
-    effort: float = 10.0
+    effort: float | None = None
     tries: int = 2
     sample: int = 160
     super_subscriptions: int = 5
@@ -79,7 +82,7 @@ class SlpParams:
 
     def __post_init__(self) -> None:
         findings = []
-        if not self.effort >= 0:
+        if self.effort is not None and not self.effort >= 0:
             findings.append(f"effort is {self.effort}; it must be 0 or more (millions of moves)")
         for name in ("tries", "sample", "super_subscriptions"):
             if getattr(self, name) < 1:
@@ -278,7 +281,8 @@ class _Rounds:
         self.problem, self.params, self.candidates, self.core = problem, params, candidates, core
         self.measure, self.aims, self.deadline, self.progress = measure, aims, deadline, progress
         self.room = np.full(len(problem.tree.leaves), 1.0 if core.whole else SLACK)
-        self.moves = int(min(params.effort * 1e6, MOVES_A_ROW * len(core.ids)))
+        effort = params.effort if params.effort is not None else EFFORT[problem.tree.height[0] > 1]
+        self.moves = int(min(effort * 1e6, MOVES_A_ROW * len(core.ids)))
         self.log: list[dict[str, Any]] = []
         self.best: _Settled | None = None
 

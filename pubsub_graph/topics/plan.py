@@ -21,6 +21,8 @@ __all__ = ["TopicsPlan", "finish", "lower_bound", "single_task"]
 
 BOUND_PAIRS = 20_000_000
 """Pairs of nodes with a common topic that the lower bound looks at; more popular topics are left out of it."""
+BOUND_NODES = 10_000
+"""Up to so many nodes the bound takes all topics."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def lower_bound(problem: TopicsProblem) -> int:
     try:
         counted = sizes.groupBy("size").count().orderBy("size").collect()
         size, count = (np.array([row[name] for row in counted], dtype=np.float64) for name in ("size", "count"))
-        within = np.flatnonzero(np.cumsum(size**2 * count) <= BOUND_PAIRS)
+        within = np.flatnonzero((np.cumsum(size**2 * count) <= BOUND_PAIRS) | (problem.nodes <= BOUND_NODES))
         least = 2 if size.max(initial=0) > 2 else int(size.max(initial=0)) - 1
         if not len(within) or size[within[-1]] < 2:
             return max(0, least)

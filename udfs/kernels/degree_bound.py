@@ -18,7 +18,7 @@ __all__ = ["degree_bound"]
 EXPONENTS = (0.0, 0.5, 1.0, 2.0)
 BLOCK_PAIRS = 4_000_000
 """Pairs of nodes with a common topic that are held at once, about."""
-MOST_DEGREE = 256
+MOST_DEGREE = 64
 
 
 def degree_bound(interests: Interests) -> int:
@@ -32,12 +32,15 @@ def degree_bound(interests: Interests) -> int:
     weights = [np.maximum(sizes, 1).astype(np.float64) ** -exponent for exponent in EXPONENTS]
     served = np.zeros((len(weights), min(MOST_DEGREE, interests.nodes - 1)))
     pairs = np.add.reduceat(np.append(sizes[interests.topic], 0), interests.start[:-1]) * (np.diff(interests.start) > 0)
+    dense = None
+    if pairs.sum() > interests.nodes**2 / 4:  # most nodes share something: whole rows at once
+        dense, pairs = wanted.toarray().T, np.full(interests.nodes, interests.nodes)
     ends = np.searchsorted(np.cumsum(pairs), np.arange(BLOCK_PAIRS, pairs.sum() + BLOCK_PAIRS, BLOCK_PAIRS), side="right")
     begin = 0
     for end in np.unique(np.minimum(np.maximum(ends, 1), interests.nodes)):
         if end > begin:
             for i, weight in enumerate(weights):
-                served[i] += _served(wanted, weight.astype(np.float32), begin, int(end), served.shape[1])
+                served[i] += _served(wanted, weight.astype(np.float32), begin, int(end), served.shape[1], dense)
             begin = int(end)
     best = 2 if sizes.max() > 2 else 1  # a tree of three nodes or more has a node of degree two
     for weight, most in zip(weights, served, strict=True):
@@ -47,9 +50,15 @@ def degree_bound(interests: Interests) -> int:
     return best
 
 
-def _served(wanted: sparse.csr_matrix, weight: np.ndarray, begin: int, end: int, most: int) -> np.ndarray:
+def _served(wanted: sparse.csr_matrix, weight: np.ndarray, begin: int, end: int, most: int, dense: np.ndarray | None) -> np.ndarray:
     """For D = 1, 2, ...: the sum over the nodes from ``begin`` to ``end`` of the D largest weights that they share with others."""
-    shared = (wanted[begin:end].multiply(weight[None, :]).tocsr() @ wanted.T).tocoo()
+    weighted, n = wanted[begin:end].multiply(weight[None, :]).tocsr(), wanted.shape[0]
+    if dense is not None:
+        full = weighted.toarray() @ dense
+        full[np.arange(end - begin), np.arange(begin, end)] = 0.0
+        largest = -np.sort(-np.partition(full, n - most, axis=1)[:, n - most :], axis=1)
+        return np.cumsum(largest.sum(0, dtype=np.float64))
+    shared = (weighted @ wanted.T).tocoo()
     other = shared.col != shared.row + begin
     row, value = shared.row[other], shared.data[other]
     order = np.lexsort((-value, row))
