@@ -4,7 +4,7 @@ What differs from the paper's DCBR-M is told in udfs/kernels/shards.py. The inte
 returns its links, and a row for every topic of its representatives; the driver sees one summary a shard or group.
 
 Bulk subscribers: left among the others, they carry a shard at a low degree where interests are dense and become hubs where
-they are sparse (Lemma 8). Four shards are planned both ways first, and the way with the lower degree is taken.
+they are sparse (Lemma 8). Two shards are planned both ways first, and the way with the lower degree is taken.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ BULK_GROUP_NODES = 2_500
 """The same for the first combining, when bulk nodes take part."""
 MERGED_NODES = 6_000
 """Nodes that are merged at once; a larger group is connected topic class by topic class."""
-SAMPLE_SHARDS = 4
+SAMPLE_SHARDS = 2
+BROADCAST_TOPICS = 500_000
+MOST_TASKS = 1_000
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def sharded(problem: TopicsProblem, params: ShardedParams, lineage: Lineage, pro
     progress.tell("bulk nodes", handling="among the others" if bulk_size is None else f"apart above {bulk_size} topics")
 
     with progress.stage("shards"):
-        shared = _occurs_elsewhere(rows, "topic_id", "part") if shards > 1 else rows.withColumn("outside", F.lit(False))
+        shared = _occurs_elsewhere(rows, "topic_id", "part", problem.topics) if shards > 1 else rows.withColumn("outside", F.lit(False))
+        shared = shared.repartition(min(shards, MOST_TASKS), "part")  # a task a shard, about: no core waits for a long one
         step = shared.groupBy("part").applyInPandas(conquer_shards(params.coverage, bulk_size), STEP)
         steps = [lineage.persist(step)]
         parts = _summaries(steps[-1])
@@ -98,9 +101,9 @@ def sharded(problem: TopicsProblem, params: ShardedParams, lineage: Lineage, pro
             )
             chosen = steps[-1].where(F.col("kind") == REPRESENTATIVE).join(F.broadcast(into), "part").drop("kind")
             last = len(groups) == 1
-            chosen = chosen.withColumn("outside", F.lit(False)) if last else _occurs_elsewhere(chosen, "b", "into")
+            chosen = chosen.withColumn("outside", F.lit(False)) if last else _occurs_elsewhere(chosen, "b", "into", problem.topics)
             task = combine_groups(largest, params.coverage, MERGED_NODES)
-            steps.append(lineage.persist(chosen.groupBy("into").applyInPandas(task, STEP)))
+            steps.append(lineage.persist(chosen.repartition(min(len(groups), MOST_TASKS), "into").groupBy("into").applyInPandas(task, STEP)))
             parts = _summaries(steps[-1], len(groups))
             largest = max(largest, *(part.degree for part in parts))
             known += max(part.nodes for part in parts)
@@ -128,10 +131,10 @@ def _bulk_size(rows: DataFrame, params: ShardedParams) -> int | None:
     return int(found[1]["bulk_size"])
 
 
-def _occurs_elsewhere(rows: DataFrame, topic: str, part: str) -> DataFrame:
+def _occurs_elsewhere(rows: DataFrame, topic: str, part: str, topics: int) -> DataFrame:
     """``rows`` with a column ``outside``: whether another part has the topic too."""
     spread = rows.select(topic, part).distinct().groupBy(topic).agg((F.count("*") > 1).alias("outside"))
-    return rows.join(spread, topic)
+    return rows.join(F.broadcast(spread) if topics <= BROADCAST_TOPICS else spread, topic)
 
 
 def _summaries(step: DataFrame, expected: int = 0) -> list[_Part]:
