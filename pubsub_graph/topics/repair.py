@@ -3,8 +3,8 @@
 1. Links whose ends are gone, or share no topic any more, go; all others stay.
 2. Union-find tells the components of every topic. The largest one is the main one; the others are strays.
 3. A stray sends the node that stands for the most strays. Nodes of low degree in the main components are the anchors they may
-   link to. Both are dealt to groups, an anchor to one group where there are enough, and GM-M connects each group
-   in a task: with the true degrees, from the largest degree that the overlay has.
+   link to. Groups are hash classes of nodes, so a node is in one group (a rare topic may send guests to others), and GM-M
+   connects each group in a task: with the true degrees, from the largest degree that the overlay has.
 """
 
 from __future__ import annotations
@@ -116,18 +116,20 @@ def _mended(labelled: DataFrame, kept: DataFrame, params: RepairParams) -> DataF
     group = F.pmod(F.xxhash64(F.lit(params.seed), F.lit(12), "node_id"), F.lit(groups)).cast("int")
     strays = stray_nodes.withColumn("part", group)
 
-    # anchors of a topic in the order of their degree, dealt to the groups in turn; too few of them go to several groups
-    main = labelled.where("main").drop("main")
-    by_degree = Window.partitionBy("topic_id").orderBy(F.coalesce("degree", F.lit(0)), F.xxhash64(F.lit(params.seed), F.lit(13), "node_id"))
-    ranked = main.join(degree, "node_id", "left").withColumn("rank", F.row_number().over(by_degree) - 1).where(F.col("rank") < groups * params.anchors)
-    there = F.count("*").over(Window.partitionBy("topic_id"))
-    turns = F.when(F.col("there") >= groups, F.array(F.col("rank") % groups)).otherwise(
-        F.expr(f"filter(sequence(0, {groups - 1}), part -> part % there = rank)")
-    )
-    anchors = ranked.withColumn("there", there).select("node_id", F.explode(turns.cast("array<int>")).alias("part")).distinct()
+    # anchors of a topic in a group: nodes of low degree that fall into it; where none does, the topic's best go there too
+    main = labelled.where("main").drop("main").join(degree, "node_id", "left").withColumn("part", group).fillna(0, ["degree"])
+    luck = F.xxhash64(F.lit(params.seed), F.lit(13), "node_id")
+    here = F.row_number().over(Window.partitionBy("topic_id", "part").orderBy("degree", luck))
+    anchors = main.withColumn("rank", here).where(F.col("rank") <= params.anchors).select("node_id", "part").distinct()
+    wanted = sent.withColumn("part", group).select("topic_id", "part").distinct()
+    missing = wanted.join(main.select("topic_id", "part").distinct(), ["topic_id", "part"], "left_anti")
+    anywhere = F.row_number().over(Window.partitionBy("topic_id").orderBy("degree", luck))
+    best = main.drop("part").withColumn("rank", anywhere).where(F.col("rank") <= params.anchors)
+    guests = best.join(missing, "topic_id").select("node_id", "part")
+    main = main.drop("part", "degree")
 
     # every node of a group with its entries: the strays it was sent for, and all main components it belongs to
-    members = strays.unionByName(anchors).distinct()
+    members = strays.unionByName(anchors).unionByName(guests).distinct()
     entries = main.unionByName(sent).join(members, "node_id").join(degree, "node_id", "left")
     largest = degree.agg(F.max("degree")).first()
     cap = int(largest[0] or 0) if largest is not None else 0
