@@ -88,6 +88,7 @@ def test_slots_are_different_partitions(spark):
     assert sizes == [1] * 7
 
 
+@pytest.mark.slow
 def test_induced_components_agree_with_graphframes(spark):
     pairs, edges = overlay(11, 15, 3, 20)
     given = tables(spark, pairs, edges)

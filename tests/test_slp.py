@@ -83,7 +83,7 @@ def test_a_coreset_serves_everyone(spark, sampled):
     assert plan.metrics["rounds"][0]["uncovered"] > 0  # the first plan of the sample misses someone: rounds mend that
 
 
-@pytest.mark.parametrize("tree", ["flat", "deep"])
+@pytest.mark.parametrize("tree", ["flat", pytest.param("deep", marks=pytest.mark.slow)])
 def test_same_plan_for_any_number_of_partitions(spark, request, tree):
     brokers, subscribers = request.getfixturevalue(tree)
     limits = Limits(max_delay=0.3 if tree == "flat" else 1.0)
@@ -96,7 +96,7 @@ def test_same_plan_for_any_number_of_partitions(spark, request, tree):
     assert rows_of(another.filters) != first[1]
 
 
-@pytest.mark.parametrize("brokers", [3, 10])
+@pytest.mark.parametrize("brokers", [10, pytest.param(3, marks=pytest.mark.slow)])
 def test_optimal_where_gr_star_is_defeated(spark, brokers):
     tables = kept(spark, WorkloadParams("defeats-gr-star", 40 * 4 * brokers, brokers))
     plan = planned(make_problem(*tables, Limits(lbf=1.0, lbf_max=1.0)))
@@ -126,7 +126,7 @@ def test_events_are_planned_for(spark, flat):
     assert report.recomputed["bandwidth"] < through
 
 
-@pytest.mark.parametrize("dims", [1, 3, 4])
+@pytest.mark.parametrize("dims", [3, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 def test_subscriptions_of_other_dimensions(spark, flat, dims):
     """Boxes in d dimensions: the flat workload's places, with subscriptions around points of a few clusters."""
     brokers, subscribers = flat
@@ -169,6 +169,7 @@ def test_a_plan_to_start_from_is_not_lost(spark, flat):
     holds(flat, partly)
 
 
+@pytest.mark.slow
 def test_more_tries_keep_the_best(spark, flat):
     problem = make_problem(*flat, Limits())
     costs = [planned(problem, dataclasses.replace(QUICK, effort=0.2, tries=tries)).metrics["rounds"][0]["plan"] for tries in (1, 4)]

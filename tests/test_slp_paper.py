@@ -236,7 +236,7 @@ def test_a_one_level_plan_holds(flat, flat_plan):
     assert all(entry["lp_gap"] == pytest.approx(0, abs=1e-6) for entry in log)  # eight brokers: solved exactly
 
 
-@pytest.mark.parametrize("partitions", [3, 8])
+@pytest.mark.parametrize("partitions", [8, pytest.param(3, marks=pytest.mark.slow)])
 def test_same_plan_for_any_number_of_partitions(flat, flat_plan, partitions):
     brokers, subscribers = flat
     plan, rows = plan_of(make_problem(brokers, subscribers.repartition(partitions, "high"), Limits()))
@@ -257,6 +257,7 @@ def test_a_deep_plan_keeps_all_but_load(spark):
     assert "fractional_bound" not in plan.metrics and plan.metrics["root_bound"] > 0
 
 
+@pytest.mark.slow
 def test_weights_lead_the_search_to_an_end(spark):
     """Few sampled rows: several iterations, in which weights must reach those that the filters miss."""
     rng = np.random.default_rng(7)
@@ -281,6 +282,7 @@ def test_one_broker_and_a_sample_larger_than_the_table(spark):
     assert plan.metrics["iterations"] == 1 and plan.metrics["bandwidth"] == 3.0  # Q is everyone, so the first filters cover
 
 
+@pytest.mark.slow
 def test_events_replace_volume(spark):
     brokers = spark.createDataFrame([(0, None, [0.0], None), (1, 0, [1.0], None), (2, 0, [1.0], None)], BROKERS)
     rows = [(i, [0.0], [float(i)], [i + 1.0], None) for i in range(6)]

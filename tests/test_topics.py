@@ -61,7 +61,7 @@ def overlay(zipf):
     return planned(zipf, sharded, ShardedParams(1, shards=7))
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in ("dcb-m", "naive") else []) for name in PLANNERS])
 def test_the_verifier_agrees(zipf, name):
     planner, params = PLANNERS[name]
     plan = planned(zipf, planner, params)
@@ -88,7 +88,7 @@ def test_shards_are_combined_in_levels(zipf, monkeypatch):
     assert plan.metrics["levels"][0]["parts"] == 12 and plan.metrics["levels"][-1]["parts"] == 1
 
 
-@pytest.mark.parametrize("name", ["sharded", "ring"])
+@pytest.mark.parametrize("name", ["sharded", pytest.param("ring", marks=pytest.mark.slow)])
 def test_same_seed_same_overlay_for_any_number_of_partitions(zipf, name):
     planner, params = PLANNERS[name]
     first, *others = [links(planned(zipf.repartition(n, "topic_id"), planner, params)) for n in (1, 3, 8)]
@@ -134,6 +134,7 @@ def test_improvement_of_everything(zipf, overlay):
     assert better.metrics["edges"] < overlay.metrics["edges"]
 
 
+@pytest.mark.slow
 def test_improvement_of_a_part_at_a_time(zipf, monkeypatch):
     """As for large overlays: some busy nodes with their neighbours, the rest by union-find."""
     plain = planned(zipf, *PLANNERS["dcbr-m"])
@@ -170,6 +171,7 @@ def test_nothing_to_repair_changes_nothing(zipf, overlay):
     assert links(plan) == links(overlay) and plan.metrics["links_added"] == plan.metrics["links_removed"] == 0
 
 
+@pytest.mark.slow
 def test_repair_from_no_links_at_all(spark, zipf):
     plan = planned(zipf, repair, RepairParams(1), spark.createDataFrame([], EDGES))
     assert plan.feasible and verify_topics(zipf, plan.edges, plan.metrics).holds
