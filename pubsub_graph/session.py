@@ -33,6 +33,11 @@ LOCAL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # what Spark remembers of finished work fills the heap of a long session
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "64m",
