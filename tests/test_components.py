@@ -144,6 +144,7 @@ def test_connected_components_against_networkx(spark, monkeypatch, parts, task_r
     assert {row["id"]: row["component"] for row in found} == smallest(graph)
 
 
+@pytest.mark.slow
 def test_connected_components_agree_with_graphframes(spark):
     ids, edges = random_graph(2, 30, 20)
     vertices, links = spark.createDataFrame([(v,) for v in ids], "v bigint"), spark.createDataFrame(edges, "x bigint, y bigint")

@@ -58,7 +58,7 @@ def holds(tables, plan, events=None):
     return report
 
 
-@pytest.mark.parametrize("tree", ["flat", "deep"])
+@pytest.mark.parametrize("tree", ["flat", pytest.param("deep", marks=pytest.mark.slow)])
 def test_verified_below_gr_star_and_above_its_bound(spark, request, tree):
     tables = request.getfixturevalue(tree)
     problem = make_problem(*tables, Limits(max_delay=0.3 if tree == "flat" else 1.0))
@@ -106,6 +106,7 @@ def test_optimal_where_gr_star_is_defeated(spark, brokers):
     assert plan.metrics["fractional_bound"] == pytest.approx(plan.metrics["bandwidth"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_events_are_planned_for(spark, flat):
     brokers, subscribers = flat
     problem = make_problem(brokers, subscribers, Limits())
@@ -147,11 +148,13 @@ def test_subscriptions_of_other_dimensions(spark, flat, dims):
     assert 0 < plan.metrics["fractional_bound"] <= plan.metrics["bandwidth_sum"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_last_hop_latency(spark, flat):
     problem = make_problem(*flat, Limits(latency="last-hop", max_delay=2.0))
     holds(flat, planned(problem))
 
 
+@pytest.mark.slow
 def test_a_time_limit_still_gives_a_complete_plan(spark, sampled):
     problem = make_problem(*sampled, Limits())
     plan = planned(problem, dataclasses.replace(QUICK, effort=500.0, time_limit=15.0))
@@ -159,6 +162,7 @@ def test_a_time_limit_still_gives_a_complete_plan(spark, sampled):
     holds(sampled, plan)
 
 
+@pytest.mark.slow
 def test_a_plan_to_start_from_is_not_lost(spark, flat):
     problem = make_problem(*flat, Limits())
     good = planned(problem, dataclasses.replace(QUICK, effort=1.5))

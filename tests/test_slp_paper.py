@@ -236,13 +236,15 @@ def test_a_one_level_plan_holds(flat, flat_plan):
     assert all(entry["lp_gap"] == pytest.approx(0, abs=1e-6) for entry in log)  # eight brokers: solved exactly
 
 
-@pytest.mark.parametrize("partitions", [8, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("partitions", [3, 8])
 def test_same_plan_for_any_number_of_partitions(flat, flat_plan, partitions):
     brokers, subscribers = flat
     plan, rows = plan_of(make_problem(brokers, subscribers.repartition(partitions, "high"), Limits()))
     assert rows == flat_plan[1] and plan.metrics["log"] == flat_plan[0].metrics["log"]
 
 
+@pytest.mark.slow
 def test_a_deep_plan_keeps_all_but_load(spark):
     made = assignment_workload(spark, WorkloadParams("set1-ll", 1500, 24, out_degree=5, max_delay=1.0, seed=4))
     problem = make_problem(made.brokers, made.subscribers, Limits(max_delay=1.0))
@@ -300,6 +302,7 @@ def test_an_impossible_load_is_a_best_effort_without_a_program(spark, monkeypatc
     assert "best 3" in plan.metrics["bottom"][0]["reason"] and "gets below 3 (brokers [1]" in plan.advice
 
 
+@pytest.mark.slow
 def test_bottom_still_gives_a_complete_plan(spark, monkeypatch):
     """Where no filters are found the flow runs on the children in time."""
     monkeypatch.setattr(MODULE, "filter_assign", lambda *args, **kwargs: helper(0.5))

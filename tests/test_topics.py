@@ -72,6 +72,7 @@ def test_the_verifier_agrees(zipf, name):
     assert 0 < plan.metrics["pn_ratio"] <= 1
 
 
+@pytest.mark.slow
 def test_degrees_compare_as_the_paper_says(zipf, overlay):
     best, divided, rings = (planned(zipf, *PLANNERS[name]).metrics["max_degree"] for name in ("gm-m", "dcbr-m", "ring"))
     assert best <= divided < rings / 2
