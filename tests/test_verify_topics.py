@@ -99,16 +99,24 @@ def test_a_split_topic_is_found_either_way(spark, route):
     report = verify(spark, plan)
     assert report.failed == ("topics connected",), report.render()
     assert check(report, "topics connected").worst_slack == -1
-    assert report.recomputed["needless_edges"] == 1
+    assert report.recomputed["needless_edges"] == 1  # (2, 5) joins nobody; (3, 4) is a bridge of topic 20 still
 
 
-def test_a_useless_link_is_told_and_no_violation(spark, route):
+def test_a_needless_link_is_told_and_no_violation(spark, route):
     plan = copy.deepcopy(PLAN)
     edges(lambda r: [*r, (5, 6)], edges=6, avg_degree=2.0)(plan)
     report = verify(spark, plan)
     assert report.holds, report.render()
     assert report.recomputed["needless_edges"] == 1
-    assert check(report, "useless links").examples == ("1 edges, such as (5, 6)",)
+    assert check(report, "needless edges").examples == ("1 edges, such as (5, 6)",)
+
+
+def test_a_link_that_closes_a_circle_is_needless_unless_a_topic_needs_it(spark, route):
+    plan = copy.deepcopy(PLAN)
+    edges(lambda r: [*r, (1, 4)], edges=6, avg_degree=2.0, max_degree=3)(plan)  # topic 10: 1 - 2 - 3 - 4 - 1; topic 20 needs (3, 4)
+    report = verify(spark, plan)
+    assert report.holds, report.render()
+    assert check(report, "needless edges").examples == ("3 edges, such as (1, 2), (1, 4), (2, 3)",)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -119,16 +127,33 @@ def test_random_overlays_against_networkx(spark, route, monkeypatch, seed):
     interests = [(int(v) - 7, int(t) * 1000) for v, t in zip(*np.nonzero(has))]
     links = sorted({(int(min(a, b)) - 7, int(max(a, b)) - 7) for a, b in rng.integers(0, 40, (160, 2)) if a != b})
     split = 0
-    shared = set()
+    needed = set()
     for t in range(23):
         members = {int(v) - 7 for v in np.flatnonzero(has[:, t])}
         graph = nx.Graph(links).subgraph(members).copy()
         graph.add_nodes_from(members)
         split += bool(members) and nx.number_connected_components(graph) > 1
-        shared |= {tuple(sorted(edge)) for edge in graph.edges}
+        needed |= {tuple(sorted(edge)) for edge in nx.bridges(graph)}
     report = verify(spark, {"interests": interests, "edges": links, "metrics": {}})
     assert check(report, "topics connected").violations == split > 0
-    assert report.recomputed["needless_edges"] == len(links) - len(shared) > 0
+    assert report.recomputed["needless_edges"] == len(links) - len(needed) > 0
+    assert needed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bridges_against_networkx(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 40))
+    links = np.array(sorted({(int(min(a, b)), int(max(a, b))) for a, b in rng.integers(0, n, (int(rng.integers(0, 50)), 2)) if a != b}), dtype=np.int64)
+    links = links.reshape(-1, 2)
+    half = n // 2  # two graphs side by side
+    links = links[(links < half).all(1) | (links >= half).all(1)]
+    graph = nx.Graph(links.tolist())
+    graph.add_nodes_from(range(n))
+    numbers, bridge = verifier._look(np.array([0, half, n]), links[:, 0], links[:, 1])
+    assert {tuple(edge) for edge in links[bridge].tolist()} == {tuple(sorted(edge)) for edge in nx.bridges(graph)}
+    parts = [graph.subgraph(range(half)), graph.subgraph(range(half, n))]
+    assert numbers.tolist() == [nx.number_connected_components(part) for part in parts]
 
 
 def test_null_interests_are_bad_input(spark):
@@ -142,10 +167,37 @@ def test_an_empty_overlay(spark):
     assert check(report, "topics connected").violations == 3
 
 
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_topics_looked_at_together_or_not(monkeypatch, most):
+    monkeypatch.setattr(verifier, "TASK_EDGES", most)
+    rng = np.random.default_rng(4)
+    pairs = sorted({(int(t), int(v)) for t, v in zip(rng.integers(0, 9, 60), rng.integers(0, 15, 60))})
+    links = sorted({(int(min(a, b)), int(max(a, b))) for a, b in rng.integers(0, 16, (40, 2)) if a != b})
+    keyed = [(t, a, b) for t in range(9) for a, b in links if (t, a) in pairs and (t, b) in pairs]
+
+    def found(count, edges):
+        rows = [(t, v, None) for t, v in pairs] + edges
+        columns = [pa.array(column, pa.int64()) for column in zip(*rows)]
+        batches = pa.table(dict(zip(("topic_id", "a", "b"), columns))).to_batches()
+        return sorted(tuple(row.values()) for batch in count(batches) for row in batch.to_pylist())
+
+    copied = found(verifier._count_in_all_edges, [(None, a, b) for a, b in links])
+    assert copied == found(verifier._count_in_shared_edges, keyed)
+    assert {t: parts for is_edge, t, parts in copied if not is_edge} == {
+        t: nx.number_connected_components(graph_of(pairs, keyed, t)) for t in {t for t, _ in pairs}
+    }
+
+
+def graph_of(pairs, keyed, topic):
+    graph = nx.Graph([(a, b) for t, a, b in keyed if t == topic])
+    graph.add_nodes_from(v for t, v in pairs if t == topic)
+    return graph
+
+
 @pytest.mark.parametrize("count", [verifier._count_in_all_edges, verifier._count_in_shared_edges])
 def test_a_task_may_have_edges_and_no_topic(count):
     rows = pa.table({"topic_id": pa.array([None], pa.int64()), "a": [1], "b": [2]}).to_batches()
-    assert [row for batch in count(rows) for row in batch.to_pylist()] == [{"is_edge": True, "a": 1, "b": 2}]
+    assert [row for batch in count(rows) for row in batch.to_pylist()] == []
     assert list(count([])) == []
 
 

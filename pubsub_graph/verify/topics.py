@@ -4,6 +4,10 @@ Everything is recomputed from the definition, with code of its own: the nodes in
 between them, are one component. Topics are dealt to tasks by hash, and scipy counts components there. With few topics
 every task gets all edges; with many, an edge is joined with the topics of both its ends and goes only where one is
 shared. Only counts and examples reach the driver.
+
+An edge is needless when every topic stays as connected without it: it is a bridge in no topic. Bridges are found by random
+marks: an edge outside a spanning tree puts its mark on both its ends, and the edge above a vertex is a bridge if the marks below
+it cancel (and, with probability 2^-64, if they do not).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
@@ -33,6 +37,7 @@ SHOWN = 5
 TASK_ROWS = 4_000_000  # rows that one task holds at once
 TASK_TOPICS = 64  # topics of a task that gets all edges, and looks at all of them for each
 MOST_COPIES = 1_000  # of the edges
+TASK_EDGES = 4_000_000  # edges of all topics together that a task looks at together
 
 HINTS = {
     "missing ends": "an edge with a null end links nothing; drop it",
@@ -41,7 +46,7 @@ HINTS = {
     "duplicated edges": "the same two nodes are linked more than once; keep one row",
     "unknown nodes": "an end that has no interest in the input; is it a plan of this input?",
     "topics connected": "nodes interested in a topic cannot reach each other through nodes interested in it: events would be lost",
-    "useless links": "information only: the two ends share no topic, so no topic needs the edge",
+    "needless edges": "information only: every topic stays connected without the edge; each could go, not all of them together",
     "metrics": "metrics.json does not say what the tables say",
 }
 MEASURES = ("max_degree", "avg_degree", "edges")
@@ -53,8 +58,7 @@ FIELDS = (
 def verify_topics(interests: DataFrame, edges: DataFrame, metrics: Mapping[str, Any]) -> VerificationReport:
     """Check an overlay against its interests; an interest that occurs twice counts once.
 
-    ``needless_edges`` counts the edges whose ends share no topic. That is weaker than "no topic would fall apart without
-    it", which needs the bridges of every topic's subgraph: an overlay without such edges may still have edges to spare.
+    ``needless_edges`` counts the edges that no topic needs: without any one of them every topic is as connected as with it.
     They cost degree and break nothing, so they are told and are no violation.
     """
     interests, edges = conform(interests, INTERESTS, "interests"), conform(edges, EDGES, "edges")
@@ -72,7 +76,7 @@ def verify_topics(interests: DataFrame, edges: DataFrame, metrics: Mapping[str, 
     checks = (
         *rows,
         _result("topics connected", split.number, 1 - max(split.most, 1), named),
-        _result("useless links", 0, math.inf, told if spare.number else []),
+        _result("needless edges", 0, math.inf, told if spare.number else []),
     )
     recomputed = {**measures, "topic_connected": float(not split.number), "needless_edges": float(spare.number)}
     return VerificationReport((*checks, _check_metrics(metrics, recomputed)), recomputed)
@@ -125,8 +129,7 @@ def _measure(links: DataFrame, sizes: _Sizes) -> dict[str, float]:
 
 # ---------------------------------------------------------------- components of all topics
 
-FOUND = "is_edge boolean, a bigint, b bigint"  # a topic and its number of components, or an edge that no topic of the task has
-
+FOUND = "is_edge boolean, a bigint, b bigint"  # a topic and its number of components, or an edge that a topic needs
 
 @dataclass(frozen=True)
 class _Sizes:
@@ -154,19 +157,23 @@ class _Found:
 
 
 def _components(interests: DataFrame, links: DataFrame, sizes: _Sizes, lineage: Lineage) -> tuple[_Found, _Found]:
-    """The topics of more than one component (``most``: the largest number), and the edges that no topic has."""
+    """The topics of more than one component (``most``: the largest number), and the edges that no topic needs."""
     if _copying_is_cheaper(sizes):
-        found, copies = _all_edges(interests, links, sizes.tasks).mapInArrow(_count_in_all_edges, FOUND), sizes.tasks
+        found = _all_edges(interests, links, sizes.tasks).mapInArrow(_count_in_all_edges, FOUND)
     else:
         tasks = max(1, math.ceil((sizes.pairs + sizes.topics_of_ends / 2) / TASK_ROWS))
-        found, copies = _shared_edges(interests, links, tasks).mapInArrow(_count_in_shared_edges, FOUND), 1
-    counted = found.groupBy("is_edge", "a", "b").count()
-    bad = lineage.persist(counted.where(F.when(F.col("is_edge"), F.col("count") == copies).otherwise(F.col("b") > 1)))
-    kinds = {}
-    for row in bad.groupBy("is_edge").agg(F.count(F.lit(1)).alias("number"), F.max("b").alias("most")).collect():
-        shown = bad.where(F.col("is_edge") == row["is_edge"]).orderBy("a", "b").limit(SHOWN).collect()
-        kinds[row["is_edge"]] = _Found(row["number"], row["most"], shown)
-    return kinds.get(False, _Found()), kinds.get(True, _Found())
+        found = _shared_edges(interests, links, tasks).mapInArrow(_count_in_shared_edges, FOUND)
+    found = lineage.persist(found)
+    split = found.where(~F.col("is_edge") & (F.col("b") > 1))
+    needed = found.where("is_edge").select(F.col("a").alias("src"), F.col("b").alias("dst"))
+    spare = lineage.persist(links.join(needed, ["src", "dst"], "left_anti").toDF("a", "b"))
+    return _told(split), _told(spare)
+
+
+def _told(rows: DataFrame) -> _Found:
+    row = rows.agg(F.count(F.lit(1)), F.max("b")).first()
+    assert row is not None
+    return _Found(row[0], row[1], rows.orderBy("a", "b").limit(SHOWN).collect()) if row[0] else _Found()
 
 
 def _copying_is_cheaper(sizes: _Sizes) -> bool:
@@ -203,23 +210,31 @@ def _shared_edges(interests: DataFrame, links: DataFrame, tasks: int) -> DataFra
 
 
 def _count_in_all_edges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A topic at a time: which edges lie between its nodes, and how many components they leave."""
+    """Which edges lie between the nodes of a topic, a topic at a time; topics are looked at together, as many as ``TASK_EDGES`` allows."""
     part = _Part.read(batches)
     if part is None:
         return
-    known = np.isin(part.src, part.nodes) & np.isin(part.dst, part.nodes)
+    known = np.flatnonzero(np.isin(part.src, part.nodes) & np.isin(part.dst, part.nodes))
     left, right = np.searchsorted(part.nodes, part.src[known]), np.searchsorted(part.nodes, part.dst[known])
-    used, numbers = np.zeros(len(left), dtype=bool), np.zeros(len(part.topics), dtype=np.int64)
+    place = np.full(len(part.nodes), -1, dtype=np.int32)
+    needed = np.zeros(len(part.src), dtype=bool)
+    first, edges, held = 0, list[tuple[Ints, Ints, Ints]](), 0
     for index, (begin, end) in enumerate(zip(part.starts[:-1], part.starts[1:])):
-        place = np.full(len(part.nodes), -1, dtype=np.int32)
-        place[part.vertices[begin:end] - index * len(part.nodes)] = np.arange(end - begin)
+        members = part.vertices[begin:end] - index * len(part.nodes)
+        place[members] = np.arange(end - begin)
         a, b = place[left], place[right]
-        here = (a >= 0) & (b >= 0)
-        used |= here
-        numbers[index] = _labels(end - begin, a[here], b[here])[0]
-    unshared = np.ones(len(part.src), dtype=bool)
-    unshared[np.flatnonzero(known)[used]] = False
-    yield from _emit(part.topics, numbers, part.src[unshared], part.dst[unshared])
+        here = np.flatnonzero((a >= 0) & (b >= 0))
+        place[members] = -1
+        offset = begin - part.starts[first]
+        edges.append((known[here], a[here] + offset, b[here] + offset))
+        held += len(here)
+        if held >= TASK_EDGES or index + 1 == len(part.topics):
+            edge, src, dst = (np.concatenate(column) for column in zip(*edges))
+            numbers, bridge = _look(part.starts[first : index + 2] - part.starts[first], src, dst)
+            needed[edge[bridge]] = True
+            yield from _emit(part.topics[first : index + 1], numbers, edge[:0], edge[:0])
+            first, edges, held = index + 1, [], 0
+    yield from _emit(part.topics[:0], part.topics[:0], part.src[needed], part.dst[needed])
 
 
 def _count_in_shared_edges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -229,10 +244,9 @@ def _count_in_shared_edges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         return
     first = np.searchsorted(part.topics, part.edge_topic) * len(part.nodes)
     src, dst = (np.searchsorted(part.vertices, first + np.searchsorted(part.nodes, ends)) for ends in (part.keyed_src, part.keyed_dst))
-    _, label = _labels(len(part.vertices), src, dst)
-    first_seen = np.unique(label, return_index=True)[1]  # one vertex of each component
-    numbers = np.diff(np.searchsorted(np.sort(first_seen), part.starts))
-    yield from _emit(part.topics, numbers, part.src, part.dst)
+    numbers, bridge = _look(part.starts, src, dst)
+    needed = np.unique(np.stack([part.keyed_src[bridge], part.keyed_dst[bridge]]), axis=1)
+    yield from _emit(part.topics, numbers, needed[0], needed[1])
 
 
 Ints = NDArray[np.int64]
@@ -269,9 +283,41 @@ class _Part:
         return _Part(topics, nodes, vertices, starts, a[plain], b[plain], topic[keyed], a[keyed], b[keyed])
 
 
-def _labels(vertices: int, src: NDArray[Any], dst: NDArray[Any]) -> tuple[int, NDArray[Any]]:
-    """How many components, and which one each vertex is in."""
-    return connected_components(coo_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(vertices, vertices)), directed=False)
+def _look(starts: Ints, src: NDArray[Any], dst: NDArray[Any]) -> tuple[Ints, NDArray[np.bool_]]:
+    """Graphs side by side, their vertices between ``starts``: the number of components of each, and which edges are bridges."""
+    vertices = int(starts[-1])
+    if not vertices:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+    label = connected_components(_graph(vertices, src, dst), directed=False)[1]
+    first = np.unique(label, return_index=True)[1]  # one vertex of each component
+    numbers = np.diff(np.searchsorted(np.sort(first), starts))
+    return numbers, _bridges(vertices, np.append(src, np.full(len(first), vertices)), np.append(dst, first))[: len(src)]
+
+
+def _bridges(vertices: int, src: NDArray[Any], dst: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which edges of a connected graph are bridges; vertex number ``vertices`` is there too, as the root. No edge occurs twice."""
+    order, above = breadth_first_order(_graph(vertices + 1, src, dst), vertices, directed=False)
+    down, up = above[dst] == src, above[src] == dst
+    other = ~(down | up)
+    mark, drawn = np.zeros(vertices + 1, dtype=np.uint64), np.random.default_rng(0).integers(2**64, size=int(other.sum()), dtype=np.uint64)
+    for end in (src, dst):
+        np.bitwise_xor.at(mark, end[other], drawn)
+    place = np.empty(vertices + 1, dtype=np.int64)
+    place[order] = np.arange(vertices + 1)
+    parent = place[above[order[1:]]]  # never falls: the order is by distance from the root
+    marks = mark[order]
+    nearer = [1]  # how many vertices are nearer than distance 1, 2, ...
+    while nearer[-1] <= vertices:
+        nearer.append(1 + int(np.searchsorted(parent, nearer[-1])))
+    for begin, end in zip(nearer[-2::-1], nearer[:0:-1]):  # from the farthest
+        run = np.flatnonzero(np.diff(parent[begin - 1 : end - 1], prepend=-1))
+        marks[parent[begin - 1 + run]] ^= np.bitwise_xor.reduceat(marks[begin:end], run)
+    below = np.where(down, dst, src)
+    return ~other & (marks[place[below]] == 0)
+
+
+def _graph(vertices: int, src: NDArray[Any], dst: NDArray[Any]) -> coo_array:
+    return coo_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(vertices, vertices))
 
 
 def _emit(topics: Ints, numbers: Ints, src: Ints, dst: Ints) -> Iterator[pa.RecordBatch]:
