@@ -46,6 +46,11 @@ LOCAL_SETTINGS = {
 }
 
 
+PLAN_TEXT = "20000"
+"""Longest description of a query (characters) that Spark keeps. Kept tables describe the tables they come from, each time they
+are used: after a few rounds the text alone fills the driver's heap."""
+
+
 def make_session(
     name: str = "pubsub-graph", master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
@@ -55,7 +60,7 @@ def make_session(
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
+    builder = SparkSession.builder.appName(name).config("spark.sql.maxPlanStringLength", PLAN_TEXT)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master, memory and class path already
     if not submitted:
         java_home = find_java()

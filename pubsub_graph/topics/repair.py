@@ -2,9 +2,10 @@
 
 1. Links whose ends are gone, or share no topic any more, go; all others stay.
 2. Union-find tells the components of every topic. The largest one is the main one; the others are strays.
-3. A stray sends the node that stands for the most strays. Nodes of low degree in the main components are the anchors they may
-   link to. Groups are hash classes of nodes, so a node is in one group (a rare topic may send guests to others), and GM-M
-   connects each group in a task: with the true degrees, from the largest degree that the overlay has.
+3. A stray sends the node that stands for the most strays, of those with room for links. Anchors are nodes of main components
+   that have room and want much of what is asked for. Groups are hash classes of nodes, so a node is in one group (a rare
+   topic may send guests to others), and GM-M connects each group in a task: with the true degrees, and with the largest
+   degree that the overlay has as the first cap.
 """
 
 from __future__ import annotations
@@ -64,21 +65,21 @@ def repair(
         one = topics.select(F.col("node_id").alias("src"), F.col("topics").alias("one"))
         other = topics.select(F.col("node_id").alias("dst"), F.col("topics").alias("other"))
         kept = previous.join(one, "src").join(other, "dst").where(F.arrays_overlap("one", "other")).select("src", "dst")
-        kept = lineage.persist(kept)
+        kept = lineage.cut(kept)
         stay, before = kept.count(), previous.count()
     progress.tell("links that stay", kept=stay, removed=before - stay)
     with progress.stage("strays"):
-        labelled = lineage.persist(_labelled(problem, kept))
-        counts = labelled.agg(
-            F.count_distinct(F.when(~F.col("main"), F.struct("topic_id", "component"))).alias("strays"),
-            F.count_distinct(F.when(~F.col("main"), F.col("topic_id"))).alias("topics"),
-        ).first()
+        labelled = lineage.persist(induced_components(problem.interests, kept))
+        sizes = labelled.groupBy("topic_id", "component").agg(F.count("*").alias("size"))
+        rank = F.row_number().over(Window.partitionBy("topic_id").orderBy(F.col("size").desc(), "component"))
+        parts = lineage.cut(sizes.select("topic_id", "component", (rank == 1).alias("main")))
+        counts = parts.where(~F.col("main")).agg(F.count("*").alias("strays"), F.count_distinct("topic_id").alias("topics")).first()
         assert counts is not None
     progress.tell("strays", components=counts["strays"], topics=counts["topics"])
     added: DataFrame | None = None
     if counts["strays"]:
         with progress.stage("new links"):
-            added = lineage.persist(_mended(labelled, kept, params).where("note is null").select("src", "dst").distinct())
+            added = lineage.cut(_mended(labelled, parts, kept, params, lineage).where("note is null").select("src", "dst").distinct())
             new = added.count()
     edges = kept if added is None else kept.unionByName(added)
     extra: dict[str, Any] = {
@@ -95,43 +96,38 @@ def repair(
     )  # fmt: skip
 
 
-def _labelled(problem: TopicsProblem, kept: DataFrame) -> DataFrame:
-    """(node_id, topic_id, component, main) for the topics that are not connected."""
-    components = induced_components(problem.interests, kept)
-    sizes = components.groupBy("topic_id", "component").agg(F.count("*").alias("size"))
-    rank = F.row_number().over(Window.partitionBy("topic_id").orderBy(F.col("size").desc(), "component"))
-    parts = F.count("*").over(Window.partitionBy("topic_id"))
-    ranked = sizes.select("topic_id", "component", (rank == 1).alias("main"), parts.alias("parts")).where("parts > 1").drop("parts")
-    return components.join(ranked, ["topic_id", "component"])
-
-
-def _mended(labelled: DataFrame, kept: DataFrame, params: RepairParams) -> DataFrame:
-    degree = degrees(kept)
-    stray = labelled.where(~F.col("main")).drop("main")
-    often = F.count("*").over(Window.partitionBy("node_id"))
-    order = Window.partitionBy("topic_id", "component").orderBy(F.col("often").desc(), "node_id")
-    sent = stray.withColumn("often", often).withColumn("rank", F.row_number().over(order)).where("rank = 1").drop("often", "rank")
-    stray_nodes = sent.select("node_id").distinct()
-    groups = max(1, math.ceil(stray_nodes.count() / STRAYS))
-    group = F.pmod(F.xxhash64(F.lit(params.seed), F.lit(12), "node_id"), F.lit(groups)).cast("int")
-    strays = stray_nodes.withColumn("part", group)
-
-    # anchors of a topic in a group: nodes of low degree that fall into it; where none does, the topic's best go there too
-    main = labelled.where("main").drop("main").join(degree, "node_id", "left").withColumn("part", group).fillna(0, ["degree"])
-    luck = F.xxhash64(F.lit(params.seed), F.lit(13), "node_id")
-    here = F.row_number().over(Window.partitionBy("topic_id", "part").orderBy("degree", luck))
-    anchors = main.withColumn("rank", here).where(F.col("rank") <= params.anchors).select("node_id", "part").distinct()
-    wanted = sent.withColumn("part", group).select("topic_id", "part").distinct()
-    missing = wanted.join(main.select("topic_id", "part").distinct(), ["topic_id", "part"], "left_anti")
-    anywhere = F.row_number().over(Window.partitionBy("topic_id").orderBy("degree", luck))
-    best = main.drop("part").withColumn("rank", anywhere).where(F.col("rank") <= params.anchors)
-    guests = best.join(missing, "topic_id").select("node_id", "part")
-    main = main.drop("part", "degree")
-
-    # every node of a group with its entries: the strays it was sent for, and all main components it belongs to
-    members = strays.unionByName(anchors).unionByName(guests).distinct()
-    entries = main.unionByName(sent).join(members, "node_id").join(degree, "node_id", "left")
+def _mended(labelled: DataFrame, parts: DataFrame, kept: DataFrame, params: RepairParams, lineage: Lineage) -> DataFrame:
+    degree = lineage.cut(degrees(kept))
     largest = degree.agg(F.max("degree")).first()
     cap = int(largest[0] or 0) if largest is not None else 0
+    luck = F.xxhash64(F.lit(params.seed), F.lit(13), "node_id")
+
+    stray = labelled.join(parts.where(~F.col("main")).drop("main"), ["topic_id", "component"]).join(degree, "node_id", "left").fillna(0, ["degree"])
+    often = F.count("*").over(Window.partitionBy("node_id"))
+    order = Window.partitionBy("topic_id", "component").orderBy(F.col("degree") >= cap, F.col("often").desc(), "degree", luck, "node_id")
+    sent = stray.withColumn("often", often).withColumn("rank", F.row_number().over(order)).where("rank = 1").drop("often", "rank", "degree")
+    sent = lineage.cut(sent)
+    groups = max(1, math.ceil(sent.select("node_id").distinct().count() / STRAYS))
+    group = F.pmod(F.xxhash64(F.lit(params.seed), F.lit(12), "node_id"), F.lit(groups)).cast("int")
+    wanted = F.broadcast(sent.select("topic_id", group.alias("part")).distinct())
+
+    # anchors of a topic in a group: nodes that fall into it; where none does, the topic's best go there too
+    asked = parts.where(~F.col("main")).select("topic_id").distinct()
+    mains = parts.where("main").join(asked, "topic_id", "left_semi").drop("main")
+    main = labelled.join(F.broadcast(mains), ["topic_id", "component"]).withColumn("part", group)
+    here = main.join(wanted, ["topic_id", "part"])
+    asks = here.groupBy("node_id").agg(F.count("*").alias("asks")).join(degree, "node_id", "left").fillna(0, ["degree"])
+    worth = asks.select("node_id", (F.col("asks") * F.greatest(cap - F.col("degree"), F.lit(0))).alias("worth"), "degree")
+    rank = F.row_number().over(Window.partitionBy("topic_id", "part").orderBy(F.col("worth").desc(), "degree", luck, "node_id"))
+    anchors = here.join(worth, "node_id").withColumn("rank", rank).where(F.col("rank") <= params.anchors).select("node_id", "part").distinct()
+    missing = wanted.join(main.select("topic_id", "part").distinct(), ["topic_id", "part"], "left_anti")
+    anywhere = F.row_number().over(Window.partitionBy("topic_id").orderBy("degree", luck, "node_id"))
+    best = main.drop("part").join(missing.select("topic_id").distinct(), "topic_id", "left_semi").join(degree, "node_id", "left")
+    best = best.fillna(0, ["degree"]).withColumn("rank", anywhere).where(F.col("rank") <= params.anchors)
+    guests = best.join(missing, "topic_id").select("node_id", "part")
+
+    # every node of a group with its entries: the strays it was sent for, and all main components it belongs to
+    members = sent.select("node_id", group.alias("part")).unionByName(anchors).unionByName(guests).distinct()
+    entries = main.drop("part").unionByName(sent).join(members, "node_id").join(degree, "node_id", "left")
     rows = entries.select("part", "node_id", "topic_id", "component", F.coalesce("degree", F.lit(0)).cast("int").alias("degree"))
     return rows.groupBy("part").applyInPandas(mend_group(cap), OVERLAY)
