@@ -15,14 +15,15 @@ from pyspark.sql.types import BooleanType, ByteType, IntegerType, LongType, Stri
 
 from udfs.kernels.degree_bound import degree_bound
 from udfs.kernels.divide import bulk_nodes, choose_parts, dcb_m, dcbr_m, naive
-from udfs.kernels.improve import improve_links
+from udfs.kernels.improve import improve_links, relieve_links
 from udfs.kernels.merge import Interests, interests_of, merge_greedily
 from udfs.kernels.prune import needed_links
 from udfs.kernels.shards import Combined, combine_group, conquer_shard
 
 __all__ = [
     "BOUND", "LINK", "OVERLAY", "REPRESENTATIVE", "STEP", "SUMMARY", "TRIAL",
-    "bound_degree", "combine_groups", "conquer_shards", "improve_part", "mend_group", "try_bulk", "whole_overlay",
+    "bound_degree", "combine_groups", "conquer_shards", "improve_part", "mend_group", "relieve_part", "try_bulk",
+    "whole_overlay",
 ]  # fmt: skip
 
 Grouped = Callable[[pd.DataFrame], pd.DataFrame]
@@ -74,21 +75,38 @@ def whole_overlay(algorithm: str, *, bulk_share: float, coverage: int, parts: in
 
 
 def improve_part(seconds: float, seed: int) -> Grouped:
-    """Improve the links of some nodes. Rows: kind LINK with the ends; kind REPRESENTATIVE with a node, a topic, the component that
-    the rest of the overlay gives it, and how many links of the rest the node has (``degree``)."""
+    """Improve the links of some nodes (rows as ``_part_of_overlay`` reads them), for so long."""
 
     def improve(rows: pd.DataFrame) -> pd.DataFrame:
-        entries = rows[rows["kind"] == REPRESENTATIVE].sort_values(["a", "b"])
-        ids, _, interests = interests_of(entries["a"].to_numpy(), entries["b"].to_numpy())
-        outside = entries.groupby("a")["degree"].first().to_numpy(dtype=np.int64)
-        given = rows[rows["kind"] == LINK]
-        links = np.sort(np.searchsorted(ids, given[["a", "b"]].to_numpy()), axis=1).astype(np.int32)
-        links = links[np.lexsort((links[:, 1], links[:, 0]))]
-        component = np.unique(entries["component"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+        ids, interests, links, component, outside = _part_of_overlay(rows)
         better, moves = improve_links(interests, links, seed=seed, seconds=seconds, component=component, outside=outside)
         return _overlay(ids[better], {"moves": moves})
 
     return improve
+
+
+def relieve_part(cap: int, seed: int) -> Grouped:
+    """Bring the nodes above the degree ``cap`` down to it, if it can be (rows as ``_part_of_overlay`` reads them)."""
+
+    def relieve(rows: pd.DataFrame) -> pd.DataFrame:
+        ids, interests, links, component, outside = _part_of_overlay(rows)
+        better, attempts = relieve_links(interests, links, cap, seed=seed, component=component, outside=outside)
+        return _overlay(ids[better], {"attempts": attempts})
+
+    return relieve
+
+
+def _part_of_overlay(rows: pd.DataFrame) -> tuple[NDArray[np.int64], Interests, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """(ids, interests, links, component, outside) from rows of kind LINK with the ends, and of kind REPRESENTATIVE with a node, a
+    topic, the component that the rest of the overlay gives it, and how many links of the rest the node has (``degree``)."""
+    entries = rows[rows["kind"] == REPRESENTATIVE].sort_values(["a", "b"])
+    ids, _, interests = interests_of(entries["a"].to_numpy(), entries["b"].to_numpy())
+    outside = entries.groupby("a")["degree"].first().to_numpy(dtype=np.int64)
+    given = rows[rows["kind"] == LINK]
+    links = np.sort(np.searchsorted(ids, given[["a", "b"]].to_numpy()), axis=1).astype(np.int32)
+    links = links[np.lexsort((links[:, 1], links[:, 0]))]
+    component = np.unique(entries["component"].to_numpy(), return_inverse=True)[1].astype(np.int64)
+    return ids, interests, links, component, outside
 
 
 def conquer_shards(coverage: int, bulk_size: int | None) -> Grouped:

@@ -6,6 +6,8 @@
    that have room and want much of what is asked for. Groups are hash classes of nodes, so a node is in one group (a rare
    topic may send guests to others), and GM-M connects each group in a task: with the true degrees, and with the largest
    degree that the overlay has as the first cap.
+4. A node at the cap that wants something new may have to go beyond it. Such nodes exchange some of their links for links of
+   others, so that the repaired overlay has no larger degree than it had, where that can be had.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.tables import EDGES, conform
+from pubsub_graph.topics.improve import improve, relieve
 from pubsub_graph.topics.measures import degrees
 from pubsub_graph.topics.plan import TopicsPlan, finish
 from pubsub_graph.topics.problem import TopicsProblem, check_seconds
@@ -35,7 +38,8 @@ STRAYS = 500
 
 @dataclass(frozen=True)
 class RepairParams:
-    """``anchors``: nodes of a topic's main component that a group's strays can choose from."""
+    """``anchors``: nodes of a topic's main component that a group's strays can choose from. ``improve``: seconds of ruin and
+    recreate afterwards, which touches as many links as it finds better ones."""
 
     seed: int = 0
     anchors: int = 8
@@ -58,7 +62,8 @@ def repair(
     scratch_max_degree: int | None = None,
 ) -> TopicsPlan:
     """The overlay ``previous`` (src, dst), repaired. ``scratch_max_degree``: the largest degree of the last plan from scratch."""
-    previous = conform(previous, EDGES, "edges")
+    ends = F.least("src", "dst").alias("src"), F.greatest("src", "dst").alias("dst")
+    previous = conform(previous, EDGES, "edges").where("src <> dst").select(*ends).distinct()
     with progress.stage("links that stay"):
         topics = lineage.persist(problem.interests.groupBy("node_id").agg(F.collect_set("topic_id").alias("topics")))
         nodes = topics.count()
@@ -76,30 +81,35 @@ def repair(
         counts = parts.where(~F.col("main")).agg(F.count("*").alias("strays"), F.count_distinct("topic_id").alias("topics")).first()
         assert counts is not None
     progress.tell("strays", components=counts["strays"], topics=counts["topics"])
-    added: DataFrame | None = None
+    edges = kept
     if counts["strays"]:
         with progress.stage("new links"):
-            added = lineage.cut(_mended(labelled, parts, kept, params, lineage).where("note is null").select("src", "dst").distinct())
-            new = added.count()
-    edges = kept if added is None else kept.unionByName(added)
+            degree = lineage.cut(degrees(kept))
+            largest = degree.agg(F.max("degree")).first()
+            cap = int(largest[0] or 0) if largest is not None else 0
+            added = _mended(labelled, parts, degree, cap, params, lineage).where("note is null").select("src", "dst").distinct()
+            edges = lineage.cut(kept.unionByName(added))
+        with progress.stage("relief"):
+            edges = relieve(problem, edges, max(cap, scratch_max_degree or 0), params.seed, lineage, progress)
+    if params.improve > 0:
+        edges = improve(problem, edges, params.improve, params.seed, lineage, progress)
+    with progress.stage("what changed"):
+        stay, now = edges.join(previous, ["src", "dst"], "left_semi").count(), edges.count()
     extra: dict[str, Any] = {
         "links_kept": stay,
         "links_removed": before - stay,
-        "links_added": new if added is not None else 0,
+        "links_added": now - stay,
         "stray_components": counts["strays"],
         "scratch_max_degree": scratch_max_degree,
     }
     return finish(
         problem, "repair", edges, nodes,
         parameters={"anchors": params.anchors, "improve": params.improve}, seed=params.seed, lineage=lineage, progress=progress,
-        pn_ratio=1.0, improve_seconds=params.improve, extra=extra,
+        pn_ratio=1.0, extra=extra,
     )  # fmt: skip
 
 
-def _mended(labelled: DataFrame, parts: DataFrame, kept: DataFrame, params: RepairParams, lineage: Lineage) -> DataFrame:
-    degree = lineage.cut(degrees(kept))
-    largest = degree.agg(F.max("degree")).first()
-    cap = int(largest[0] or 0) if largest is not None else 0
+def _mended(labelled: DataFrame, parts: DataFrame, degree: DataFrame, cap: int, params: RepairParams, lineage: Lineage) -> DataFrame:
     luck = F.xxhash64(F.lit(params.seed), F.lit(13), "node_id")
 
     stray = labelled.join(parts.where(~F.col("main")).drop("main"), ["topic_id", "component"]).join(degree, "node_id", "left").fillna(0, ["degree"])

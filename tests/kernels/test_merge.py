@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from udfs.kernels.degree_bound import degree_bound
 from udfs.kernels.divide import bulk_nodes, choose_parts, dcb_m, dcbr_m, divide, naive, part_representatives, ring
-from udfs.kernels.improve import improve_links
+from udfs.kernels.improve import improve_links, relieve_links
 from udfs.kernels.merge import Interests, interests_of, merge_greedily
 from udfs.kernels.prune import joined_components, needed_links
 from udfs.kernels.representatives import representatives
@@ -322,6 +322,34 @@ def test_improvement_of_a_part_keeps_what_the_rest_connects(popular):
     better, _ = improve_links(interests.of(nodes), numbered, seed=2, seconds=60, moves=60, component=component, outside=outside)
     assert connected(wants, np.concatenate([rest, nodes[better]]))
     assert largest(np.concatenate([rest, nodes[better]])) <= largest(links)
+
+
+def test_relief_touches_few_links(popular):
+    """Busy nodes that had to take links beyond the cap exchange some, and nobody else is touched without need."""
+    _, interests, wants = popular
+    links = merge_greedily(interests)
+    links = links[needed_links(interests, links)]
+    cap = largest(links)
+    degree = np.bincount(links.ravel(), minlength=400)
+    busy = np.argsort(-degree, kind="stable")[:12]
+    extra = [(v, w) for v, w in zip(busy, np.argsort(degree, kind="stable")[:12]) if wants[v] & wants[w]]
+    more = np.concatenate([links, np.sort(np.array(extra, dtype=np.int32), axis=1)])
+    assert largest(more) > cap
+    eased, attempts = relieve_links(interests, more, cap, seed=3)
+    assert largest(eased) == cap and connected(wants, eased)
+    before, after = set(map(tuple, more.tolist())), set(map(tuple, np.sort(eased, axis=1).tolist()))
+    assert len(before ^ after) <= 8 * len(extra) and 0 < attempts
+    again, _ = relieve_links(interests, more, cap, seed=3)
+    assert np.array_equal(again, eased)
+    untouched, none = relieve_links(interests, links, cap, seed=3)
+    assert untouched is links and none == 0
+
+
+def test_relief_gives_up_where_nothing_helps():
+    star = table([set(range(6)), *[{t} for t in range(6)]])
+    links = merge_greedily(star)
+    eased, attempts = relieve_links(star, links, 3, seed=1)
+    assert sorted(map(tuple, eased.tolist())) == sorted(map(tuple, links.tolist())) and attempts > 0
 
 
 def test_the_bound_is_below_every_overlay_and_sharp_where_it_can_be():
