@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from jobs.frame import open_tables, run_job
+from jobs.frame import open_plan, open_tables, run_job
 from pubsub_graph.assignment import (
     AssignmentPlan,
     AssignmentProblem,
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--effort", type=float, help="slp: length of the local search, in millions of moves (30 on one level, 10 on a tree)")
     parser.add_argument("--tries", type=int, default=search.tries, help="slp: searches side by side, the best is kept")
     parser.add_argument("--time-limit", type=float, help="slp: seconds after which the best plan so far is taken")
-    parser.add_argument("--start", help="slp: folder of a plan to start from")
+    parser.add_argument("--start", help="slp: a plan to start from (with --tables: its schema)")
     parser.add_argument("--sample", type=int, default=search.sample, help="slp: size of the coreset's sample, in rows a leaf")
     parser.add_argument("--super-subscriptions", type=int, default=search.super_subscriptions, help="slp, slp-paper: the paper's k, a broker")
     parser.add_argument("--gamma", type=float, default=search.gamma, help="slp, slp-paper: share of a subtree's leaves that must be in time")
@@ -95,7 +95,7 @@ def _planner(args: argparse.Namespace, spark: SparkSession) -> Callable[[Assignm
         search = SlpParams(
             args.seed, args.effort, args.tries, args.sample, args.super_subscriptions, args.gamma, args.time_limit
         )
-        previous = open_tables(args, spark, args.start).read("assignment", ASSIGNMENT) if args.start else None
+        previous = open_plan(args, spark, args.start).read("assignment", ASSIGNMENT) if args.start else None
         return lambda problem, lineage, progress: slp(problem, search, lineage, progress, previous)
     if args.algorithm == "slp-paper":
         printed = SlpPaperParams(args.seed, args.epsilon, args.gamma, super_subscriptions=args.super_subscriptions)

@@ -15,7 +15,7 @@ from pubsub_graph.progress import Progress
 from pubsub_graph.session import make_session
 from pubsub_graph.tables import Tables
 
-__all__ = ["open_tables", "preset", "run_job"]
+__all__ = ["open_plan", "open_tables", "preset", "run_job"]
 
 PRESETS = (Path(__file__).parent / "presets", Path(__file__).parent.parent / "conf" / "presets")
 
@@ -95,3 +95,8 @@ def open_tables(args: argparse.Namespace, spark: SparkSession, place: str | None
     if not place:
         raise BadInput("name a folder (--input, --out, --plan), or a catalog schema with --tables")
     return Tables(spark, place, args.format)
+
+
+def open_plan(args: argparse.Namespace, spark: SparkSession, place: str) -> Tables:
+    """An earlier plan: a folder, or a catalog schema when ``--tables`` is given."""
+    return Tables(spark, place, args.format, catalog=bool(args.tables))

@@ -7,8 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from jobs.frame import open_tables, run_job
-from pubsub_graph.errors import BadInput
+from jobs.frame import open_plan, open_tables, run_job
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.tables import EDGES, INTERESTS
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=int, help="of the nodes (default: chosen by --least; sharded: 2,000 nodes each)")
     parser.add_argument("--least", choices=["time", "pn-ratio"], default="time", help="what the number of partitions is chosen for")
     parser.add_argument("--improve", type=float, default=0.0, metavar="SECONDS", help="then ruin and recreate for so long; never worse")
-    parser.add_argument("--previous", metavar="DIR", help="a plan to repair: few links change; --algorithm is then not used")
+    parser.add_argument("--previous", metavar="DIR", help="a plan to repair (with --tables: its schema): few links change; no --algorithm then")
 
 
 def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> int:
@@ -64,8 +63,6 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
 
 def _params(args: argparse.Namespace) -> DivideParams | RepairParams | RingParams | ShardedParams:
     if args.previous:
-        if args.tables:
-            raise BadInput("--previous reads a folder; with --tables name no previous plan")
         return RepairParams(args.seed, improve=args.improve)
     if args.algorithm == "ring":
         return RingParams(args.seed, args.improve)
@@ -83,7 +80,7 @@ def _plan(
     progress: Progress,
 ) -> TopicsPlan:
     if isinstance(params, RepairParams):
-        given = open_tables(args, spark, args.previous)
+        given = open_plan(args, spark, args.previous)
         metrics = given.read_json()
         scratch = metrics.get("scratch_max_degree") or metrics.get("max_degree")
         return repair(problem, params, lineage, progress, given.read("edges", EDGES), scratch)

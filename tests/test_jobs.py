@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import assign, compare, generate, verify
+from jobs import assign, compare, generate, topics, verify
+from pubsub_graph.tables import INTERESTS
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,21 @@ def test_catalog_tables_end_to_end(spark, capsys):
         assert spark.table("house.assignment").count() == 500
     finally:
         spark.sql("DROP DATABASE house CASCADE")
+
+
+def test_a_catalog_overlay_is_repaired_in_its_place(spark, capsys):
+    spark.sql("CREATE DATABASE IF NOT EXISTS links")
+    try:
+        assert generate.main(["--workload", "topics-zipf", "--nodes", "60", "--topics", "12", "--tables", "links"]) == 0
+        assert topics.main(["--tables", "links", "--algorithm", "gm-m"]) == 0
+        before = {tuple(row) for row in spark.table("links.edges").collect()}
+        spark.createDataFrame([(1000, 3), (1000, 5)], INTERESTS).write.insertInto("links.interests")
+        assert topics.main(["--tables", "links", "--previous", "links"]) == 0
+        after = {tuple(row) for row in spark.table("links.edges").collect()}
+        assert before < after and 1000 in {end for link in after for end in link}
+        assert verify.main(["--tables", "links"]) == 0
+    finally:
+        spark.sql("DROP DATABASE links CASCADE")
 
 
 def test_a_script_or_wheel_task_raises_its_status(monkeypatch, capsys):
