@@ -36,6 +36,7 @@ from pubsub_graph.sampling import reservoir
 from udfs.kernels.flow import assign_sets
 from udfs.kernels.greedy import greedy, lbf_steps
 from udfs.kernels.latency import pack_sets, unpack_sets
+from udfs.kernels.lprelax import SMALL
 from udfs.kernels.measure import Measure
 from udfs.kernels.search import Coreset, Found, slot_boxes
 from udfs.kernels.siblings import Rows, start_slots
@@ -114,9 +115,15 @@ def slp(
     with progress.stage("coreset"):
         core = _draw(problem, candidates, params)
     with progress.stage("linear programs"):
-        leaf, bound, notes = _descend(problem, candidates, core, params, aims, measure, progress)
+        # with half of the load factor's excess, if it can be, so that the flow after the program has room
+        leaf, bound, notes = _descend(problem, candidates, core, params, [(1 + aims[0]) / 2, aims[0]], measure, progress)
         core.slot = start_slots(leaf, core.low, core.high, limits.alpha)
         starts = [core.slot, _greedy_start(problem, core, aims[0])]
+        if problem.tree.height[0] == 1 and len(problem.tree.leaves) <= SMALL and prospect.best.lbf < aims[0]:
+            # a small program is solved at the tightest factor too: where load decides, it leaves fewer ways to round
+            tight, _, more = _descend(problem, candidates, core, params, [prospect.best.lbf], measure, progress)
+            starts.append(start_slots(tight, core.low, core.high, limits.alpha))
+            notes += more
         if previous is not None:
             starts.append(_previous_start(problem, core, previous))
     rounds = _Rounds(problem, params, candidates, core, measure, aims, deadline, progress)
@@ -195,19 +202,18 @@ def _descend(
     candidates: DataFrame,
     core: _Core,
     params: SlpParams,
-    aims: list[float],
+    lbfs: list[float],
     measure: Measure,
     progress: Progress,
 ) -> tuple[Ints, float, list[dict[str, Any]]]:
     """The coreset's rows from the root down to leaves, a level at a time: (leaf of each row, bound of the first level, notes).
 
     A group is a broker with the rows that reached it; rows that have reached a leaf drop out. A linear program is solved
-    with half of the load factor's excess, if it can be, so that the flow after it has room.
+    at the first of ``lbfs`` that it has a solution for, and rounded for the last.
     """
     tree, spark = problem.tree, candidates.sparkSession
     leaf_number = np.full(len(tree.parent), -1)
     leaf_number[tree.leaves] = np.arange(len(tree.leaves))
-    lbfs = [(1 + aims[0]) / 2, aims[0]]
     split = split_subtrees(
         tree, alpha=problem.limits.alpha, lbfs=lbfs, gamma=params.gamma, super_subscriptions=params.super_subscriptions,
         total=len(core.ids), measure=measure, seed=params.seed,

@@ -81,6 +81,19 @@ def test_exact_and_dual_against_the_literal_program(seed):
     assert dual.bound <= optimum * (1 + 1e-7)
 
 
+@pytest.mark.parametrize("factor", [1e4, 1e8, 1e12])
+@pytest.mark.parametrize("seed", range(3))
+def test_costs_of_many_orders_are_solved_exactly(seed, factor):
+    """Rectangles around everything that nobody can afford change nothing: neither the optimum nor its exactness."""
+    case = instance(seed, rows=60, brokers=4, k=12, alpha=2, lbf=1.5)
+    optimum = solve_exactly(case).value
+    inside = np.hstack([case.inside, np.ones((60, 2), dtype=bool)])
+    wide = LpInstance(case.allowed, inside, np.append(case.cost, [factor * optimum, 2 * factor * optimum]), case.weight, case.capacity, 2)
+    found = solve_exactly(wide)
+    assert found.value == pytest.approx(optimum, rel=1e-5)
+    assert optimum * (1 - 1e-5) <= found.bound <= optimum * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_dual_comes_close(seed):
     case = instance(seed, rows=150, brokers=6, k=25, alpha=3, lbf=1.3)

@@ -27,7 +27,7 @@ from scipy.sparse import coo_array
 from udfs.kernels.compiled import compiled
 from udfs.kernels.flow import assign_sets
 
-__all__ = ["Fractional", "LpInstance", "dual_ascent", "lp_relax", "solve_exactly"]
+__all__ = ["SMALL", "Fractional", "LpInstance", "dual_ascent", "lp_relax", "solve_exactly"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -35,6 +35,8 @@ SMALL = 20
 """Most brokers for which the exact solver is tried."""
 AFFORDABLE = 150_000
 """Most non-zeros of (C4) for the exact solver: a second or two."""
+COARSE = 1e-3
+"""An optimum below this many units is solved for again, in units of itself."""
 UNITS = 10_000_000
 """The load in all as whole numbers, for the flow."""
 DECAY = 0.9
@@ -142,7 +144,8 @@ def _nonzeros(instance: LpInstance) -> int:
 
 
 def solve_exactly(instance: LpInstance) -> Fractional | None:
-    """The optimum by HiGHS; None where the instance is infeasible."""
+    """The optimum by HiGHS; None where the instance is infeasible. The bound is the dual's value at the solver's prices, so it
+    holds whatever the solver's tolerances are."""
     if not instance.coverable:
         return None
     small, _ = instance.merged()
@@ -178,17 +181,26 @@ def solve_exactly(instance: LpInstance) -> Fractional | None:
     index = (np.concatenate([e[0] for e in entries]), np.concatenate([e[1] for e in entries]))
     matrix = coo_array((data, index), shape=(at, shares + pairs)).tocsc()
     limit = np.concatenate([np.full(brokers, float(small.alpha)), -np.ones(rows), small.capacity, np.zeros(pairs)])
-    unit = float(small.cost.max()) or 1.0  # HiGHS' tolerances are absolute
-    objective = np.concatenate([small.cost[share_rectangle] / unit, np.zeros(pairs)])
-    # without presolve, which takes half the time and removes little
-    found = linprog(objective, A_ub=matrix, b_ub=limit, bounds=(0.0, 1.0), method="highs-ds", options={"presolve": False})
-    if found.status == 2:
-        return None
-    if found.status != 0:
-        raise RuntimeError(f"HiGHS ended with status {found.status}: {found.message}")
+    cost = np.concatenate([small.cost[share_rectangle], np.zeros(pairs)])
+    ranges = np.stack([np.zeros(shares + pairs), np.repeat([1.0, np.inf], [shares, pairs])], axis=1)  # x > 1 gains nothing, and x <= 1 would have a price
+    unit = float(small.cost.max()) or 1.0
+    while True:
+        # without presolve, which takes half the time and removes little
+        found = linprog(cost / unit, A_ub=matrix, b_ub=limit, bounds=ranges, method="highs-ds", options={"presolve": False})
+        if found.status == 2:
+            return None
+        if found.status != 0:
+            raise RuntimeError(f"HiGHS ended with status {found.status}: {found.message}")
+        if not 0 < found.fun < COARSE:
+            break
+        unit *= float(found.fun)  # the solver's tolerances are absolute: an optimum far below the unit is not exact
     y = np.zeros((brokers, rectangles))
     y[share_broker, share_rectangle] = np.clip(found.x[:shares], 0.0, 1.0)
-    return Fractional(y, float((y @ small.cost).sum()), float(found.fun) * unit, int(found.nit))
+    price = np.maximum(-found.ineqlin.marginals, 0.0) * unit
+    u, v = price[brokers : brokers + rows], price[brokers + rows : 2 * brokers + rows]
+    allowed = small.allowed.astype(np.float64)
+    bound = float(_dual_value(u, v, allowed, small.weight, small.capacity, small.cost, small.alpha, *_pieces(small.inside)))
+    return Fractional(y, float((y @ small.cost).sum()), max(bound, 0.0), int(found.nit))
 
 
 def dual_ascent(instance: LpInstance, *, scale: float, gap: float = 0.03, chunk: int = 400, chunks: int = 6) -> Fractional:
