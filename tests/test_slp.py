@@ -96,10 +96,10 @@ def test_same_plan_for_any_number_of_partitions(spark, request, tree):
     assert rows_of(another.filters) != first[1]
 
 
-@pytest.mark.parametrize("brokers", [10, pytest.param(3, marks=pytest.mark.slow)])
-def test_optimal_where_gr_star_is_defeated(spark, brokers):
+@pytest.mark.parametrize(("brokers", "lbf"), [(3, 1.0), (15, 1.2), pytest.param(15, 1.0, marks=pytest.mark.slow), pytest.param(10, 1.5, marks=pytest.mark.slow)])
+def test_optimal_where_gr_star_is_defeated(spark, brokers, lbf):
     tables = kept(spark, WorkloadParams("defeats-gr-star", 40 * 4 * brokers, brokers))
-    plan = planned(make_problem(*tables, Limits(lbf=1.0, lbf_max=1.0)))
+    plan = planned(make_problem(*tables, Limits(lbf=lbf, lbf_max=lbf)))
     holds(tables, plan)
     # a broker has the home of alpha + 1 squares: the two 10 apart in one rectangle of 11 x 11, two alone
     assert plan.feasible and plan.metrics["bandwidth"] == pytest.approx(brokers * (11 * 11 + 1 + 1))
