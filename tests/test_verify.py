@@ -16,6 +16,9 @@ from pubsub_graph.errors import BadInput
 from pubsub_graph.tables import ASSIGNMENT, BROKERS, EVENTS, FILTERS, SUBSCRIBERS
 from pubsub_graph.verify import assignment as verifier
 from pubsub_graph.verify import verify_assignment
+from pubsub_graph.verify.boxes import INCLUSION_EXCLUSION_LIMIT, slab_volume, union_volume
+from pubsub_graph.verify.boxes import covered as is_covered
+from pubsub_graph.verify.tree import read_tree
 
 DELAY = (6 + math.sqrt(13)) / 9 - 1  # subscriber 15 on leaf 3 instead of leaf 4
 
@@ -127,7 +130,7 @@ def known_latencies(monkeypatch):
 def test_path_latencies_of_a_deep_tree(spark):
     rows = [{"broker_id": b, "parent_id": b - 1 if b else None, "location": [3.0 * b, 4.0 * b], "capacity": None} for b in range(6)]
     rows.append({"broker_id": 9, "parent_id": 2, "location": [6.0, 8.0], "capacity": None})
-    tree = verifier._read_tree(rows)
+    tree = read_tree(rows)
     assert tree.depth == 5
     assert verifier._path_latencies(verifier._graph(spark, tree, {}), tree) == pytest.approx({5: 25.0, 9: 10.0})
 
@@ -198,7 +201,7 @@ def test_bad_input_is_an_error(spark, known_latencies):
 )
 def test_a_broken_tree_is_bad_input(rows, message):
     with pytest.raises(BadInput, match=message):
-        verifier._read_tree([{"broker_id": b, "parent_id": p, "location": [0.0], "capacity": None} for b, p in rows])
+        read_tree([{"broker_id": b, "parent_id": p, "location": [0.0], "capacity": None} for b, p in rows])
 
 
 # ---------------------------------------------------------------- metrics, without Spark
@@ -257,9 +260,9 @@ def test_union_volume_is_the_number_of_cells(many):
     for low, high in many:
         cells.update(product(*[range(a, b) for a, b in zip(low, high)]))
     lows, highs = (np.array([box[side] for box in many], dtype=float) for side in (0, 1))
-    assert verifier._slab_volume(lows, highs) == len(cells)
-    if len(many) <= verifier.INCLUSION_EXCLUSION_LIMIT:
-        assert verifier._union_volume(lows, highs) == pytest.approx(len(cells), abs=1e-9)
+    assert slab_volume(lows, highs) == len(cells)
+    if len(many) <= INCLUSION_EXCLUSION_LIMIT:
+        assert union_volume(lows, highs) == pytest.approx(len(cells), abs=1e-9)
 
 
 @settings(max_examples=400, deadline=None)
@@ -272,4 +275,4 @@ def test_union_containment_is_that_of_all_half_points(drawn):
         any(all(2 * a <= x <= 2 * b for a, x, b in zip(box[0], point, box[1])) for box in many) for point in lattice
     )
     pairs = [(np.array(a, dtype=float), np.array(b, dtype=float)) for a, b in many]
-    assert verifier._covered(np.array(low, dtype=float), np.array(high, dtype=float), pairs) == covered
+    assert is_covered(np.array(low, dtype=float), np.array(high, dtype=float), pairs) == covered

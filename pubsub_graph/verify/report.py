@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CheckResult", "VerificationReport"]
+__all__ = ["SHOWN", "CheckResult", "VerificationReport"]
+
+SHOWN = 5
+"""Most examples of a check."""
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,11 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from pubsub_graph.errors import BadInput
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.tables import EDGES, INTERESTS, conform
-from pubsub_graph.verify.report import CheckResult, VerificationReport
+from pubsub_graph.verify.report import SHOWN, CheckResult, VerificationReport
 
 __all__ = ["verify_topics"]
 
 METRIC_TOLERANCE = 1e-6  # relative
-SHOWN = 5
 TASK_ROWS = 4_000_000  # rows that one task holds at once
 TASK_TOPICS = 64  # topics of a task that gets all edges, and looks at all of them for each
 MOST_COPIES = 1_000  # of the edges
@@ -309,9 +308,9 @@ def _bridges(vertices: int, src: NDArray[Any], dst: NDArray[Any]) -> NDArray[np.
     nearer = [1]  # how many vertices are nearer than distance 1, 2, ...
     while nearer[-1] <= vertices:
         nearer.append(1 + int(np.searchsorted(parent, nearer[-1])))
-    for begin, end in zip(nearer[-2::-1], nearer[:0:-1]):  # from the farthest
-        run = np.flatnonzero(np.diff(parent[begin - 1 : end - 1], prepend=-1))
-        marks[parent[begin - 1 + run]] ^= np.bitwise_xor.reduceat(marks[begin:end], run)
+    for first, last in zip(nearer[-2::-1], nearer[:0:-1]):  # from the farthest
+        run = np.flatnonzero(np.diff(parent[first - 1 : last - 1], prepend=-1))
+        marks[parent[first - 1 + run]] ^= np.bitwise_xor.reduceat(marks[first:last], run)
     below = np.where(down, dst, src)
     return ~other & (marks[place[below]] == 0)
 
