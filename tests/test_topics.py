@@ -187,6 +187,14 @@ def test_a_repair_relieves_nodes_that_had_to_go_beyond_the_cap(spark, zipf, over
     assert planned(now, repair, RepairParams(1), overlay.edges, largest).metrics["max_degree"] > largest
 
 
+def test_same_seed_same_repair_for_any_number_of_partitions(zipf, overlay):
+    """Strays, anchors and helpers all have to be chosen."""
+    now = zipf.where("(node_id * 13 + topic_id * 7) % 31 <> 0")
+    previous = overlay.edges.persist()
+    one, many = [links(planned(now.repartition(n, "topic_id"), repair, RepairParams(1), previous.repartition(n), 7)) for n in (1, 8)]
+    assert one == many
+
+
 def test_nothing_to_repair_changes_nothing(zipf, overlay):
     plan = planned(zipf, repair, RepairParams(1), overlay.edges)
     assert links(plan) == links(overlay) and plan.metrics["links_added"] == plan.metrics["links_removed"] == 0
