@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from jobs.frame import open_plan, open_tables, run_job
+from jobs.frame import open_lineage, open_plan, open_tables, run_job
 from pubsub_graph.assignment import (
     AssignmentPlan,
     AssignmentProblem,
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
             source.read("brokers", BROKERS), source.read("subscribers", SUBSCRIBERS), limits, source.read_if_there("events", EVENTS)
         )
     progress.tell("planning", subscribers=problem.count, leaves=len(problem.tree.leaves), algorithm=args.algorithm)
-    with Lineage() as lineage:
+    with open_lineage(spark) as lineage:
         plan = planner(problem, lineage, progress)
         with progress.stage("writing"):
             out.write({"assignment": plan.assignment, "filters": plan.filters}, plan.metrics)

@@ -11,11 +11,12 @@ from types import ModuleType
 from pyspark.sql import SparkSession
 
 from pubsub_graph.errors import BadInput, PubsubGraphError
+from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.session import make_session
 from pubsub_graph.tables import Tables
 
-__all__ = ["open_plan", "open_tables", "preset", "run_job"]
+__all__ = ["open_lineage", "open_plan", "open_tables", "preset", "run_job"]
 
 PRESETS = (Path(__file__).parent / "presets", Path(__file__).parent.parent / "conf" / "presets")
 
@@ -95,6 +96,11 @@ def open_tables(args: argparse.Namespace, spark: SparkSession, place: str | None
     if not place:
         raise BadInput("name a folder (--input, --out, --plan), or a catalog schema with --tables")
     return Tables(spark, place, args.format)
+
+
+def open_lineage(spark: SparkSession) -> Lineage:
+    """What rounds keep survives a lost executor where ``spark.checkpoint.dir`` names shared storage."""
+    return Lineage("reliable" if spark.conf.get("spark.checkpoint.dir", None) else "local")
 
 
 def open_plan(args: argparse.Namespace, spark: SparkSession, place: str) -> Tables:

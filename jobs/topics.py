@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from jobs.frame import open_plan, open_tables, run_job
+from jobs.frame import open_lineage, open_plan, open_tables, run_job
 from pubsub_graph.lineage import Lineage
 from pubsub_graph.progress import Progress
 from pubsub_graph.tables import EDGES, INTERESTS
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=int, help="of the nodes (default: chosen by --least; sharded: 2,000 nodes each)")
     parser.add_argument("--least", choices=["time", "pn-ratio"], default="time", help="what the number of partitions is chosen for")
     parser.add_argument("--improve", type=float, default=0.0, metavar="SECONDS", help="then ruin and recreate for so long; never worse")
-    parser.add_argument("--previous", metavar="DIR", help="a plan to repair (with --tables: its schema): few links change; no --algorithm then")
+    parser.add_argument("--previous", metavar="PLAN", help="a plan to repair (with --tables: its schema): few links change; no --algorithm then")
 
 
 def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> int:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, spark: SparkSession, progress: Progress) -> in
     with progress.stage("checking the input"):
         problem = make_topics_problem(source.read("interests", INTERESTS))
     progress.tell("planning", interests=problem.rows, nodes=f"about {problem.nodes:,}", topics=f"about {problem.topics:,}")
-    with Lineage() as lineage:
+    with open_lineage(spark) as lineage:
         plan = _plan(args, spark, problem, params, lineage, progress)
         with progress.stage("writing"):
             out.write({"edges": plan.edges}, plan.metrics)
@@ -81,9 +81,9 @@ def _plan(
 ) -> TopicsPlan:
     if isinstance(params, RepairParams):
         given = open_plan(args, spark, args.previous)
-        metrics = given.read_json()
+        edges, metrics = given.read("edges", EDGES), given.read_json()
         scratch = metrics.get("scratch_max_degree") or metrics.get("max_degree")
-        return repair(problem, params, lineage, progress, given.read("edges", EDGES), scratch)
+        return repair(problem, params, lineage, progress, edges, scratch)
     if isinstance(params, RingParams):
         return ring(problem, params, lineage, progress)
     if isinstance(params, ShardedParams):

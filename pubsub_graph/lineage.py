@@ -17,23 +17,22 @@ class Lineage:
     """Keeps intermediate tables for the rounds of one algorithm and releases them at its end, also after a failure.
 
     ``local`` keeps blocks on the executors (fast; a lost executor fails the job), ``reliable`` writes them to the
-    checkpoint directory (a lost executor costs a re-read); without a mode it is ``reliable`` where ``spark.checkpoint.dir`` is
-    set. ``persist`` keeps the lineage, so a lost block is computed anew: the choice for a table that is used a few times and
-    does not feed itself. Its plan describes all it came from, every time it is used: where tables are built from tables
-    that are used several times, the small ones are cut, or planning takes longer than running.
+    checkpoint directory, which the session must have (a lost executor costs a re-read). ``persist`` keeps the lineage, so a
+    lost block is computed anew: the choice for a table that is used a few times and does not feed itself. Its plan
+    describes all it came from, every time it is used: where tables are built from tables that are used several times, the
+    small ones are cut, or planning takes longer than running.
 
         with Lineage() as lineage:
             state = lineage.cut(step(state))
     """
 
-    def __init__(self, mode: Mode | None = None) -> None:
+    def __init__(self, mode: Mode = "local") -> None:
         self.mode = mode
         self._kept: list[DataFrame] = []
 
     def cut(self, table: DataFrame) -> DataFrame:
         """``table`` computed once, with a plan that only reads the result."""
-        mode = self.mode or ("reliable" if table.sparkSession.conf.get("spark.checkpoint.dir", None) else "local")
-        done = table.checkpoint() if mode == "reliable" else table.localCheckpoint()
+        done = table.checkpoint() if self.mode == "reliable" else table.localCheckpoint()
         self._kept.append(done)
         return done
 

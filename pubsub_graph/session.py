@@ -38,6 +38,9 @@ LOCAL_SETTINGS = {
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
+    # kept tables describe the tables they come from, each time they are used: after a few rounds the text alone fills it
+    "spark.sql.maxPlanStringLength": "20000",
+    "spark.cleaner.referenceTracking.cleanCheckpoints": "true",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "64m",
@@ -46,21 +49,18 @@ LOCAL_SETTINGS = {
 }
 
 
-PLAN_TEXT = "20000"
-"""Longest description of a query (characters) that Spark keeps. Kept tables describe the tables they come from, each time they
-are used: after a few rounds the text alone fills the driver's heap."""
-
-
 def make_session(
     name: str = "pubsub-graph", master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The running session, or a local one with every core of this machine (``master`` names another)."""
     running = SparkSession.getActiveSession()
     if running is not None:
+        if running.conf.get("spark.checkpoint.dir", None):
+            _set_checkpoints(running)
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).config("spark.sql.maxPlanStringLength", PLAN_TEXT)
+    builder = SparkSession.builder.appName(name)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master, memory and class path already
     if not submitted:
         java_home = find_java()
@@ -76,11 +76,15 @@ def make_session(
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    _set_checkpoints(session)
+    return session
+
+
+def _set_checkpoints(session: SparkSession) -> None:
     if session.sparkContext.getCheckpointDir() is None:
         session.sparkContext.setCheckpointDir(
             session.conf.get("spark.checkpoint.dir", None) or tempfile.mkdtemp(prefix="pubsub-graph-checkpoint-")
         )
-    return session
 
 
 def require_graphframes(spark: SparkSession) -> None:

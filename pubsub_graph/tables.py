@@ -140,7 +140,10 @@ class Tables:
     def read_json(self, name: str = METRICS_FILE) -> dict[str, Any]:
         """The figures that were written beside the tables."""
         if self.catalog:
-            row = self.spark.table(f"{self.place}.{name.removesuffix('.json')}").first()
+            table = f"{self.place}.{name.removesuffix('.json')}"
+            if not self.spark.catalog.tableExists(table):
+                raise BadInput(f"there is no table {table}: it is not a complete plan")
+            row = self.spark.table(table).first()
             assert row is not None
             return json.loads(row[0])
         files, path = _filesystem(f"{self.place}/{name}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs import assign, compare, generate, topics, verify
+from jobs.frame import open_lineage
 from pubsub_graph.tables import INTERESTS
 
 
@@ -75,6 +76,16 @@ def test_catalog_tables_end_to_end(spark, capsys):
         spark.sql("DROP DATABASE house CASCADE")
 
 
+def test_rounds_survive_a_lost_executor_where_there_is_shared_storage(spark, tmp_path):
+    assert open_lineage(spark).mode == "local"
+    spark.conf.set("spark.checkpoint.dir", str(tmp_path))
+    try:
+        lineage = open_lineage(spark)
+        assert lineage.mode == "reliable" and lineage.cut(spark.range(4)).count() == 4
+    finally:
+        spark.conf.unset("spark.checkpoint.dir")
+
+
 def test_a_catalog_overlay_is_repaired_in_its_place(spark, capsys):
     spark.sql("CREATE DATABASE IF NOT EXISTS links")
     try:
@@ -82,6 +93,8 @@ def test_a_catalog_overlay_is_repaired_in_its_place(spark, capsys):
         assert topics.main(["--tables", "links", "--algorithm", "gm-m"]) == 0
         before = {tuple(row) for row in spark.table("links.edges").collect()}
         spark.createDataFrame([(1000, 3), (1000, 5)], INTERESTS).write.insertInto("links.interests")
+        assert topics.main(["--tables", "links", "--previous", "nowhere"]) == 2
+        assert "there is no table" in capsys.readouterr().err
         assert topics.main(["--tables", "links", "--previous", "links"]) == 0
         after = {tuple(row) for row in spark.table("links.edges").collect()}
         assert before < after and 1000 in {end for link in after for end in link}

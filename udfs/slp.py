@@ -154,7 +154,7 @@ def split_subtrees(
                 break
         cover = allowed if found is None else found.cover
         given = children[deal(cover, allowed, rows.weight, capacity)]
-        note: dict[str, object] = {"node": node, "rows": count, "children": len(children), "solved": found is not None}
+        note: dict[str, object] = {"node": node, "lbf": lbf, "rows": count, "children": len(children), "solved": found is not None}
         if found is not None:
             note |= {"rectangles": len(found.sibling), "exponent": round(found.exponent, 3) if np.isfinite(found.exponent) else None}
         bound = found.bound if found is not None else 0.0

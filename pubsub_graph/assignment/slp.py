@@ -69,7 +69,7 @@ NEAR = 1.0005
 @dataclass(frozen=True)
 class SlpParams:
     """``effort`` is the length of the local search, in millions of moves (None: 30 on one level, 10 on a deeper tree);
-    ``tries`` searches run side by side, the best
+    ``tries`` searches run side by side (in the first round at least one from every start), the best
     is kept in every round. ``sample`` is the coreset's size in rows a leaf, ``super_subscriptions`` the paper's k and
     ``gamma`` its threshold for subtrees. ``time_limit`` (seconds) ends the search early with the best plan so far."""
 

@@ -25,7 +25,7 @@ BUSY_NODES = 400
 PART_NODES = 2_500
 LEAST_SECONDS = 5.0
 RELIEVED_NODES = 150
-"""Busy nodes of a round of relief: all their neighbours must fit into a part, and others with room."""
+"""Busy nodes of a round of relief: their neighbours fit into a part, beside others that may take links."""
 RELIEF_ROUNDS = 5
 
 
@@ -40,8 +40,9 @@ def improve(problem: TopicsProblem, edges: DataFrame, seconds: float, seed: int,
             small = problem.nodes <= ONE_TASK_NODES
             inner, entries = _everything(problem, edges) if small else _busy_part(problem, edges, seed, round_number, lineage)
             share = left if small else max(LEAST_SECONDS, min(left / 2, 60.0))
-            rows = entries.unionByName(inner, allowMissingColumns=True)
-            outcome = lineage.persist(rows.groupBy(F.lit(0)).applyInPandas(improve_part(share, seed + round_number), OVERLAY))
+            rows = entries.unionByName(inner)
+            # cut, not persisted: what the clock has decided must not be computed anew
+            outcome = lineage.cut(rows.groupBy(F.lit(0)).applyInPandas(improve_part(share, seed + round_number), OVERLAY))
             note = outcome.where("note is not null").first()
             assert note is not None
             better = outcome.where("note is null").select("src", "dst")
@@ -54,20 +55,25 @@ def improve(problem: TopicsProblem, edges: DataFrame, seconds: float, seed: int,
 
 
 def relieve(problem: TopicsProblem, edges: DataFrame, cap: int, seed: int, lineage: Lineage, progress: Progress) -> DataFrame:
-    """Links under which as few nodes as could be reached have more than ``cap``; most links stay as they are."""
+    """Links under which fewer nodes have more than ``cap``, none where a few rounds find a way; most links stay as they are.
+
+    Where more nodes are above it than the rounds can take, the overlay has outgrown the cap, and nothing is exchanged.
+    """
     left = 0
     for round_number in range(RELIEF_ROUNDS):
         above = degrees(edges).where(F.col("degree") > cap)
-        row = above.agg(F.sum(F.col("degree") - cap)).first()
-        was, left = left, int(row[0] or 0) if row is not None else 0
-        if left == 0 or left == was:
+        row = above.agg(F.sum(F.col("degree") - cap).alias("links"), F.count("*").alias("nodes")).first()
+        assert row is not None
+        was, left = left, int(row["links"] or 0)
+        if left in (0, was) or cap < 2 or row["nodes"] > RELIEF_ROUNDS * RELIEVED_NODES:
             return edges
         progress.tell(f"relief {round_number + 1}", links_too_many=left)
         drawn = F.xxhash64(F.lit(seed), F.lit(14), F.lit(round_number), "node_id")
         busy = above.orderBy(F.col("degree").desc(), drawn, "node_id").limit(RELIEVED_NODES).select("node_id")
         others = problem.interests.select("node_id").distinct().orderBy(drawn, "node_id").limit(PART_NODES // 2)
-        inner, entries = _part(problem, edges, busy, _neighbours(edges, busy).unionByName(others), lineage)
-        rows = entries.unionByName(inner, allowMissingColumns=True)
+        near = _neighbours(edges, busy).join(busy, "node_id", "left_anti").orderBy(drawn, "node_id").limit(PART_NODES)
+        inner, entries = _part(problem, edges, busy, near.unionByName(others), lineage)
+        rows = entries.unionByName(inner)
         outcome = rows.groupBy(F.lit(0)).applyInPandas(relieve_part(cap, seed + round_number), OVERLAY)
         better = lineage.cut(outcome.where("note is null").select("src", "dst"))
         edges = _exchanged(edges, inner, better, lineage)
@@ -80,7 +86,10 @@ def _exchanged(edges: DataFrame, inner: DataFrame, better: DataFrame, lineage: L
 
 
 def _links(edges: DataFrame) -> DataFrame:
-    return edges.select(F.lit(LINK).alias("kind"), F.col("src").alias("a"), F.col("dst").alias("b"))
+    """As rows of ``_part_of_overlay``; without nulls, for which pandas would turn ids into floating-point numbers."""
+    return edges.select(
+        F.lit(LINK).alias("kind"), F.col("src").alias("a"), F.col("dst").alias("b"), F.lit(0).cast("bigint").alias("component"), F.lit(0).alias("degree")
+    )
 
 
 def _everything(problem: TopicsProblem, edges: DataFrame) -> tuple[DataFrame, DataFrame]:

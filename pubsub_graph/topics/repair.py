@@ -7,7 +7,7 @@
    topic may send guests to others), and GM-M connects each group in a task: with the true degrees, and with the largest
    degree that the overlay has as the first cap.
 4. A node at the cap that wants something new may have to go beyond it. Such nodes exchange some of their links for links of
-   others, so that the repaired overlay has no larger degree than it had, where that can be had.
+   others, so that the overlay keeps the largest degree it had, where a few rounds find a way.
 """
 
 from __future__ import annotations
@@ -63,16 +63,18 @@ def repair(
 ) -> TopicsPlan:
     """The overlay ``previous`` (src, dst), repaired. ``scratch_max_degree``: the largest degree of the last plan from scratch."""
     ends = F.least("src", "dst").alias("src"), F.greatest("src", "dst").alias("dst")
-    previous = conform(previous, EDGES, "edges").where("src <> dst").select(*ends).distinct()
     with progress.stage("links that stay"):
+        previous = lineage.cut(conform(previous, EDGES, "edges").where("src <> dst").select(*ends).distinct())
+        largest = degrees(previous).agg(F.max("degree")).first()
+        cap = int(largest[0] or 0) if largest is not None else 0
         topics = lineage.persist(problem.interests.groupBy("node_id").agg(F.collect_set("topic_id").alias("topics")))
         nodes = topics.count()
         one = topics.select(F.col("node_id").alias("src"), F.col("topics").alias("one"))
         other = topics.select(F.col("node_id").alias("dst"), F.col("topics").alias("other"))
         kept = previous.join(one, "src").join(other, "dst").where(F.arrays_overlap("one", "other")).select("src", "dst")
         kept = lineage.cut(kept)
-        stay, before = kept.count(), previous.count()
-    progress.tell("links that stay", kept=stay, removed=before - stay)
+        before = previous.count()
+    progress.tell("links that stay", kept=kept.count(), before=before)
     with progress.stage("strays"):
         labelled = lineage.persist(induced_components(problem.interests, kept))
         sizes = labelled.groupBy("topic_id", "component").agg(F.count("*").alias("size"))
@@ -85,12 +87,10 @@ def repair(
     if counts["strays"]:
         with progress.stage("new links"):
             degree = lineage.cut(degrees(kept))
-            largest = degree.agg(F.max("degree")).first()
-            cap = int(largest[0] or 0) if largest is not None else 0
             added = _mended(labelled, parts, degree, cap, params, lineage).where("note is null").select("src", "dst").distinct()
             edges = lineage.cut(kept.unionByName(added))
         with progress.stage("relief"):
-            edges = relieve(problem, edges, max(cap, scratch_max_degree or 0), params.seed, lineage, progress)
+            edges = relieve(problem, edges, cap, params.seed, lineage, progress)
     if params.improve > 0:
         edges = improve(problem, edges, params.improve, params.seed, lineage, progress)
     with progress.stage("what changed"):
@@ -119,12 +119,12 @@ def _mended(labelled: DataFrame, parts: DataFrame, degree: DataFrame, cap: int, 
     sent = lineage.cut(sent)
     groups = max(1, math.ceil(sent.select("node_id").distinct().count() / STRAYS))
     group = F.pmod(F.xxhash64(F.lit(params.seed), F.lit(12), "node_id"), F.lit(groups)).cast("int")
-    wanted = F.broadcast(sent.select("topic_id", group.alias("part")).distinct())
+    wanted = sent.select("topic_id", group.alias("part")).distinct()
 
     # anchors of a topic in a group: nodes that fall into it; where none does, the topic's best go there too
     asked = parts.where(~F.col("main")).select("topic_id").distinct()
     mains = parts.where("main").join(asked, "topic_id", "left_semi").drop("main")
-    main = labelled.join(F.broadcast(mains), ["topic_id", "component"]).withColumn("part", group)
+    main = labelled.join(mains, ["topic_id", "component"]).withColumn("part", group)
     here = main.join(wanted, ["topic_id", "part"])
     asks = here.groupBy("node_id").agg(F.count("*").alias("asks")).join(degree, "node_id", "left").fillna(0, ["degree"])
     worth = asks.select("node_id", (F.col("asks") * F.greatest(cap - F.col("degree"), F.lit(0))).alias("worth"), "degree")
@@ -136,8 +136,9 @@ def _mended(labelled: DataFrame, parts: DataFrame, degree: DataFrame, cap: int, 
     best = best.fillna(0, ["degree"]).withColumn("rank", anywhere).where(F.col("rank") <= params.anchors)
     guests = best.join(missing, "topic_id").select("node_id", "part")
 
-    # every node of a group with its entries: the strays it was sent for, and all main components it belongs to
+    # every node of a group with its entries: all main components it belongs to, and the strays it was sent for
     members = sent.select("node_id", group.alias("part")).unionByName(anchors).unionByName(guests).distinct()
-    entries = main.drop("part").unionByName(sent).join(members, "node_id").join(degree, "node_id", "left")
-    rows = entries.select("part", "node_id", "topic_id", "component", F.coalesce("degree", F.lit(0)).cast("int").alias("degree"))
+    entries = main.drop("part").join(members, "node_id").unionByName(sent.withColumn("part", group))
+    rows = entries.join(degree, "node_id", "left").fillna(0, ["degree"])
+    rows = rows.select("part", "node_id", "topic_id", "component", F.col("degree").cast("int"))
     return rows.groupBy("part").applyInPandas(mend_group(cap), OVERLAY)

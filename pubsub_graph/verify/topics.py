@@ -130,6 +130,7 @@ def _measure(links: DataFrame, sizes: _Sizes) -> dict[str, float]:
 
 FOUND = "is_edge boolean, a bigint, b bigint"  # a topic and its number of components, or an edge that a topic needs
 
+
 @dataclass(frozen=True)
 class _Sizes:
     pairs: int
@@ -150,6 +151,8 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class _Found:
+    """Rows (a, b): how many, the largest b (of topics: their components), some of them."""
+
     number: int = 0
     most: int = 0
     shown: Sequence[Row] = ()
@@ -166,10 +169,10 @@ def _components(interests: DataFrame, links: DataFrame, sizes: _Sizes, lineage: 
     split = found.where(~F.col("is_edge") & (F.col("b") > 1))
     needed = found.where("is_edge").select(F.col("a").alias("src"), F.col("b").alias("dst"))
     spare = lineage.persist(links.join(needed, ["src", "dst"], "left_anti").toDF("a", "b"))
-    return _told(split), _told(spare)
+    return _found(split), _found(spare)
 
 
-def _told(rows: DataFrame) -> _Found:
+def _found(rows: DataFrame) -> _Found:
     row = rows.agg(F.count(F.lit(1)), F.max("b")).first()
     assert row is not None
     return _Found(row[0], row[1], rows.orderBy("a", "b").limit(SHOWN).collect()) if row[0] else _Found()
@@ -197,15 +200,15 @@ def _one_a_partition(spark: SparkSession, tasks: int) -> list[int]:
 
 
 def _shared_edges(interests: DataFrame, links: DataFrame, tasks: int) -> DataFrame:
-    """(topic_id, a, b): the interests (b null), and every edge with each topic that both ends have, or once with none."""
+    """(topic_id, a, b): the interests (b null), and every edge with each topic that both ends have."""
     topics = interests.groupBy("node_id").agg(F.collect_set("topic_id").alias("topics"))
     of_src = topics.select(F.col("node_id").alias("src"), F.col("topics").alias("src_topics"))
     of_dst = topics.select(F.col("node_id").alias("dst"), F.col("topics").alias("dst_topics"))
-    shared = F.explode_outer(F.array_intersect("src_topics", "dst_topics"))
-    ends = links.join(of_src, "src", "left").join(of_dst, "dst", "left")
+    shared = F.explode(F.array_intersect("src_topics", "dst_topics"))
+    ends = links.join(of_src, "src").join(of_dst, "dst")
     rows = ends.select(shared.alias("topic_id"), F.col("src").alias("a"), F.col("dst").alias("b"))
     pairs = interests.select("topic_id", F.col("node_id").alias("a"), F.lit(None).cast("bigint").alias("b"))
-    return pairs.unionByName(rows).repartition(tasks, F.coalesce("topic_id", "a"))
+    return pairs.unionByName(rows).repartition(tasks, "topic_id")
 
 
 def _count_in_all_edges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -325,24 +325,51 @@ def test_improvement_of_a_part_keeps_what_the_rest_connects(popular):
 
 
 def test_relief_touches_few_links(popular):
-    """Busy nodes that had to take links beyond the cap exchange some, and nobody else is touched without need."""
+    """Busy nodes want something new that no neighbour wants, so they need links beyond the cap; they exchange some."""
     _, interests, wants = popular
     links = merge_greedily(interests)
     links = links[needed_links(interests, links)]
     cap = largest(links)
     degree = np.bincount(links.ravel(), minlength=400)
-    busy = np.argsort(-degree, kind="stable")[:12]
-    extra = [(v, w) for v, w in zip(busy, np.argsort(degree, kind="stable")[:12]) if wants[v] & wants[w]]
+    wants = [set(want) for want in wants]
+    extra = []
+    for v in np.flatnonzero(degree == cap)[:6]:
+        near = set(links[(links == v).any(1)].ravel().tolist())
+        new = [t for t in range(interests.topics) if not any(t in wants[w] for w in near)]
+        other = min((w for w in range(400) if wants[w] & set(new)), key=lambda w: degree[w], default=None)
+        if other is not None:
+            wants[v].add(min(wants[other] & set(new)))
+            extra.append((v, other))
+    interests = table(wants)
     more = np.concatenate([links, np.sort(np.array(extra, dtype=np.int32), axis=1)])
-    assert largest(more) > cap
+    assert largest(more) > cap and connected(wants, more) and not connected(wants, links)
     eased, attempts = relieve_links(interests, more, cap, seed=3)
     assert largest(eased) == cap and connected(wants, eased)
     before, after = set(map(tuple, more.tolist())), set(map(tuple, np.sort(eased, axis=1).tolist()))
     assert len(before ^ after) <= 8 * len(extra) and attempts > 0
     again, _ = relieve_links(interests, more, cap, seed=3)
     assert np.array_equal(again, eased)
-    untouched, none = relieve_links(interests, links, cap, seed=3)
-    assert untouched is links and none == 0
+    untouched, none = relieve_links(interests, more, cap + 1, seed=3)
+    assert untouched is more and none == 0
+
+
+def test_relief_of_a_part_keeps_what_the_rest_connects(popular):
+    _, interests, wants = popular
+    links = merge_greedily(interests)
+    degree = np.bincount(links.ravel(), minlength=400)
+    cap = largest(links) - 1
+    busy = np.flatnonzero(degree > cap)
+    nodes = np.union1d(np.unique(links[np.isin(links, busy).any(1)]), np.arange(0, 400, 3))
+    inner = np.isin(links, nodes).all(1)
+    rest = links[~inner]
+    assert len(rest)
+    component = joined_components(interests, rest)[np.isin(interests.node, nodes)]
+    outside = np.bincount(rest.ravel(), minlength=400)[nodes]
+    numbered = np.searchsorted(nodes, links[inner]).astype(np.int32)
+    eased, _ = relieve_links(interests.of(nodes), numbered, cap, seed=1, component=component, outside=outside)
+    together = np.concatenate([rest, nodes[eased]])
+    assert connected(wants, together)
+    assert np.maximum(np.bincount(together.ravel()) - cap, 0).sum() < np.maximum(degree - cap, 0).sum()
 
 
 def test_relief_gives_up_where_nothing_helps():

@@ -25,6 +25,8 @@ HELPERS = 120
 PRUNE_EVERY = 50
 TRIES = 40
 """Attempts to relieve a node of a link or more."""
+MOST_ATTEMPTS = 1_000
+"""Attempts in all."""
 MOST_OWN = 5
 """An attempt takes away the links that a node has too many, and fewer than this more."""
 
@@ -78,7 +80,7 @@ def relieve_links(
         degree = outside + np.bincount(links.ravel(), minlength=interests.nodes)
         over = np.maximum(degree - cap, 0)
         over[given_up | (degree == outside)] = 0
-        if not over.any():
+        if not over.any() or made >= MOST_ATTEMPTS:
             return links, made
         centre = int(over.argmax())
         own = np.flatnonzero((links == centre).any(1))
@@ -122,7 +124,7 @@ def _put_back(
     asked = np.add.reduceat(lost[interests.topic], interests.start[:-1])
     helpers = rng.permutation(interests.nodes)[: 4 * HELPERS]
     worth = asked[helpers] * np.maximum(cap - now[helpers], 0)
-    helpers = helpers[np.argsort(-worth, kind="stable")][:HELPERS]
+    helpers = helpers[np.argsort(-worth, kind="stable")][: min(HELPERS, int((worth > 0).sum()))]
     nodes = np.union1d(np.unique(links[gone]), helpers)
     some = interests.of(nodes)
     entry = np.concatenate([np.arange(interests.start[v], interests.start[v + 1]) for v in nodes])
