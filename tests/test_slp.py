@@ -104,6 +104,8 @@ def test_optimal_where_gr_star_is_defeated(spark, brokers, lbf):
     # a broker has the home of alpha + 1 squares: the two 10 apart in one rectangle of 11 x 11, two alone
     assert plan.feasible and plan.metrics["bandwidth"] == pytest.approx(brokers * (11 * 11 + 1 + 1))
     assert plan.metrics["fractional_bound"] == pytest.approx(plan.metrics["bandwidth"], rel=1e-3)
+    factors = [note["lbf"] for note in plan.metrics["linear_programs"]]
+    assert factors == pytest.approx([1.0] if lbf == 1.0 else [(1 + lbf) / 2, 1.0])
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ The paper (Yu, Agarwal, Yang, ICDE, sections IV and V): a linear program on a co
 assigns subscribers to brokers that cover them, filters are adjusted. What differs here:
 
 - The coreset carries the whole plan. Its rows are distributed down the tree by linear programs (all subtrees of a level in
-  one grouped map), and a local search lowers the cost of that plan; Gr* on the coreset is a second start, and the
-  better one goes on.
+  one grouped map), and a local search lowers the cost of that plan; Gr* on the coreset is a second start, for few
+  brokers the program at the tightest load factor another, and the best one goes on.
 - A round is one pass over the subscribers with the filters broadcast: uncovered subscribers join the coreset, and leaves
   that a flow on the cover sets finds too small get less of the coreset's load. Rounds end when a plan covers everyone
   and its flow places everyone: latency and load hold exactly, for all subscribers, not for a sample.

@@ -3,9 +3,9 @@
 1. Links whose ends are gone, or share no topic any more, go; all others stay.
 2. Union-find tells the components of every topic. The largest one is the main one; the others are strays.
 3. A stray sends the node that stands for the most strays, of those with room for links. Anchors are nodes of main components
-   that have room and want much of what is asked for. Groups are hash classes of nodes, so a node is in one group (a rare
-   topic may send guests to others), and GM-M connects each group in a task: with the true degrees, and with the largest
-   degree that the overlay has as the first cap.
+   that have room and want much of what is asked for. Groups are hash classes of nodes, and GM-M connects each group in a task: with
+   the true degrees, and with the largest degree that the overlay had as the first cap. A node is in one group, but a topic that
+   a group lacks sends guests there, perhaps the same to several, which know nothing of each other's links.
 4. A node at the cap that wants something new may have to go beyond it. Such nodes exchange some of their links for links of
    others, so that the overlay keeps the largest degree it had, where a few rounds find a way.
 """
@@ -73,8 +73,8 @@ def repair(
         other = topics.select(F.col("node_id").alias("dst"), F.col("topics").alias("other"))
         kept = previous.join(one, "src").join(other, "dst").where(F.arrays_overlap("one", "other")).select("src", "dst")
         kept = lineage.cut(kept)
-        before = previous.count()
-    progress.tell("links that stay", kept=kept.count(), before=before)
+        may_stay, before = kept.count(), previous.count()
+    progress.tell("links that may stay", links=may_stay, gone=before - may_stay)
     with progress.stage("strays"):
         labelled = lineage.persist(induced_components(problem.interests, kept))
         sizes = labelled.groupBy("topic_id", "component").agg(F.count("*").alias("size"))
