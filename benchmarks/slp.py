@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from pyspark.sql import SparkSession
+from table import Table
 
 from pubsub_graph.assignment import (
     AssignmentProblem,
@@ -84,18 +85,6 @@ def planned(problem: AssignmentProblem, brokers_from: str, planner: Any, params:
     written = {name: spark.read.parquet(f"{brokers_from}/plan/{name}") for name in ("assignment", "filters")}
     report = verify_assignment(brokers, problem.subscribers, written["assignment"], written["filters"], plan.metrics)
     return {**plan.metrics, "wall": wall, "holds": report.holds}
-
-
-class Table:
-    """Prints rows as they come, so that a long run shows where it is."""
-
-    def __init__(self, *names: str) -> None:
-        self.widths = [max(len(name), 9) for name in names]
-        self.row(*names)
-
-    def row(self, *cells: object) -> None:
-        text = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
-        print("  ".join(cell.ljust(width) for cell, width in zip(text, self.widths, strict=True)).rstrip(), flush=True)
 
 
 def state(m: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from pyspark.sql import functions as F
+from table import Table
 
 from pubsub_graph.session import make_session
 from udfs.kernels.degree_bound import degree_bound
@@ -42,18 +43,6 @@ PRINTED = {
     "exponential": {"D gm-m": 8.4425, "D dcb-m": 10.793, "D dcbr-m": 10.798, "d gm-m": 3.93, "d dcb-m": 4.499, "d dcbr-m": 4.499,
                     "T dcb-m": 0.833, "T dcbr-m": 0.130, "|R|/|L|": 0.0748},
 }  # fmt: skip
-
-
-class Table:
-    """Prints rows as they come."""
-
-    def __init__(self, *names: str) -> None:
-        self.widths = [max(len(name), 9) for name in names]
-        self.row(*names)
-
-    def row(self, *cells: object) -> None:
-        text = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
-        print("  ".join(cell.ljust(width) for cell, width in zip(text, self.widths, strict=True)).rstrip(), flush=True)
 
 
 def made(model: Any, nodes: int) -> tuple[np.ndarray, Interests]:
