@@ -72,6 +72,9 @@ def test_catalog_tables_end_to_end(spark, capsys):
         assert generate.main(["--workload", "set3", "--subscribers", "500", "--brokers", "5", "--tables", "house"]) == 0
         assert assign.main(["--tables", "house", "--algorithm", "balance", "--lbf", "2", "--lbf-max", "3"]) == 0
         assert spark.table("house.assignment").count() == 500
+        again = ["--tables", "house", "--algorithm", "slp", "--effort", "0.02", "--lbf", "2", "--lbf-max", "3", "--quiet"]
+        assert assign.main([*again, "--start", "nowhere"]) == 2 and "there is no table 'assignment' in nowhere" in capsys.readouterr().err
+        assert assign.main([*again, "--start", "house"]) == 0 and spark.table("house.assignment").count() == 500
     finally:
         spark.sql("DROP DATABASE house CASCADE")
 
