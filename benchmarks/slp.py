@@ -169,7 +169,7 @@ def sensitivity(spark: SparkSession, folder: str, given: argparse.Namespace) -> 
 
 def scale(spark: SparkSession, folder: str, given: argparse.Namespace) -> None:
     spark.stop()  # the commands start Spark themselves
-    table = Table("tree", "subscribers", "algorithm", "command s", "bandwidth", "stages")
+    table = Table("tree", "subscribers", "algorithm", "command s", "bandwidth", "verified", "stages")
     for tree, options, limits in (
         ("one-level", ["--brokers", "100"], []),
         ("multi-level", ["--brokers", "200", "--out-degree", "15", "--max-delay", "1.0"], ["--preset", "multilevel-loose"]),
@@ -182,15 +182,18 @@ def scale(spark: SparkSession, folder: str, given: argparse.Namespace) -> None:
                 run([COMMAND, "assign", "--input", place, "--out", f"{place}-{algorithm}", "--algorithm", algorithm, "--seed", "1", *limits,
                      "--master", "local[2]", "--conf", "spark.driver.maxResultSize=64m", "--quiet"])  # fmt: skip
                 wall = time.perf_counter() - start
+                holds = run([COMMAND, "verify", "--input", place, "--plan", f"{place}-{algorithm}", "--master", "local[2]", "--quiet"]) == 0
                 metrics = json.loads(Path(f"{place}-{algorithm}/metrics.json").read_text())
                 stages = ", ".join(f"{name} {seconds:.0f}" for name, seconds in metrics["seconds"].items() if seconds >= 0.5 and name != "total")
-                table.row(tree, rows, algorithm, wall, metrics["bandwidth"], stages)
+                table.row(tree, rows, algorithm, wall, metrics["bandwidth"], holds, stages)
 
 
-def run(command: Iterable[object]) -> None:
+def run(command: Iterable[object]) -> int:
+    """The exit status: 0, or 3 where a plan is not feasible."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode not in (0, 3):
         raise SystemExit(done.stderr[-2000:])
+    return done.returncode
 
 
 if __name__ == "__main__":

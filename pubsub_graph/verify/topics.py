@@ -6,8 +6,8 @@ every task gets all edges; with many, an edge is joined with the topics of both 
 shared. Only counts and examples reach the driver.
 
 An edge is needless when every topic stays as connected without it: it is a bridge in no topic. Bridges are found by random
-marks: an edge outside a spanning tree puts its mark on both its ends, and the edge above a vertex is a bridge if the marks below
-it cancel (and, with probability 2^-64, if they do not).
+marks: an edge outside a spanning tree puts its mark on both its ends, and the edge above a vertex is taken for a bridge if the
+marks below it cancel, which those of another edge do with probability 2^-64.
 """
 
 from __future__ import annotations
